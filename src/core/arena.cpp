@@ -85,7 +85,8 @@ class FreeList {
   }
 
  private:
-  std::map<std::size_t, std::size_t>::iterator erase(std::map<std::size_t, std::size_t>::iterator it) {
+  std::map<std::size_t, std::size_t>::iterator erase(
+      std::map<std::size_t, std::size_t>::iterator it) {
     by_size_.erase({it->second, it->first});
     return by_offset_.erase(it);
   }

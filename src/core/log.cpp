@@ -54,8 +54,8 @@ bool Logger::enabled(LogLevel level) const noexcept {
 
 void Logger::write(LogLevel level, std::string_view text) const {
   if (!enabled(level)) return;
-  const std::string line = fmt::format(
-      "{}{}{}", state_->prefix, level == LogLevel::warning ? "warning: " : "", text);
+  const std::string line =
+      fmt::format("{}{}{}", state_->prefix, level == LogLevel::warning ? "warning: " : "", text);
   if (state_->options.sink) {
     state_->options.sink(level, line);
   } else {

@@ -29,7 +29,8 @@ TEST(Tensor, SlicesAndUnflattenKeepStrides) {
   EXPECT_FALSE(part.contiguous());
   EXPECT_EQ(part.stride(1), 8);
   EXPECT_EQ(part.stride(2), 2);
-  EXPECT_EQ(part.data<float>()[part.stride(0) + 2 * part.stride(1) + part.stride(2) + 1], 24 + 16 + 4 + 3);
+  EXPECT_EQ(part.data<float>()[part.stride(0) + 2 * part.stride(1) + part.stride(2) + 1],
+            24 + 16 + 4 + 3);
 }
 
 TEST(Tensor, MisuseIsNamed) {
@@ -44,8 +45,8 @@ TEST(Tensor, MisuseIsNamed) {
 
 TEST(DType, Bf16RoundsToNearestEven) {
   EXPECT_EQ(static_cast<float>(bf16(1.0F)), 1.0F);
-  EXPECT_EQ(bf16(1.0F + 0x1p-8F).bits, bf16(1.0F).bits);            // tie to even
-  EXPECT_EQ(bf16(1.0F + 3 * 0x1p-8F).bits, bf16(1.0F).bits + 2);    // tie to even
+  EXPECT_EQ(bf16(1.0F + 0x1p-8F).bits, bf16(1.0F).bits);          // tie to even
+  EXPECT_EQ(bf16(1.0F + 3 * 0x1p-8F).bits, bf16(1.0F).bits + 2);  // tie to even
   EXPECT_TRUE(std::isnan(static_cast<float>(bf16(std::numeric_limits<float>::quiet_NaN()))));
 }
 

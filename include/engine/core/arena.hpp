@@ -32,8 +32,8 @@ struct MemoryStats {
     std::int64_t peak_bytes = 0;
   };
   std::array<Usage, kCategories> categories;
-  Usage total;                      ///< all categories together; its peak is one moment's sum
-  std::int64_t committed_bytes = 0; ///< taken from the system so far; never falls
+  Usage total;                       ///< all categories together; its peak is one moment's sum
+  std::int64_t committed_bytes = 0;  ///< taken from the system so far; never falls
 };
 
 /// Counts bytes by category; thread-safe.

@@ -25,9 +25,9 @@ class DeviceContext {
  public:
   struct Options {
     Device device;
-    int threads = 0;                 ///< compute threads; 0: all CPUs of the process
-    std::uint64_t seed = 0;          ///< of initial weights and dropout
-    std::size_t arena_bytes = 0;     ///< address space of the arena; 0: twice the memory
+    int threads = 0;              ///< compute threads; 0: all CPUs of the process
+    std::uint64_t seed = 0;       ///< of initial weights and dropout
+    std::size_t arena_bytes = 0;  ///< address space of the arena; 0: twice the memory
     Logger logger;
   };
 

@@ -78,7 +78,8 @@ struct f16 {
       bits = static_cast<std::uint16_t>(sign | 0x7c00U);
     } else if (magnitude < 0x38800000U) {  // subnormal or zero: let float addition do the rounding
       const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
-      bits = static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U));
+      bits =
+          static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U));
     } else {
       const std::uint32_t rounded = magnitude + 0xfffU + ((magnitude >> 13) & 1U);
       bits = static_cast<std::uint16_t>(sign | ((rounded - 0x38000000U) >> 13));

@@ -50,23 +50,23 @@ namespace detail {
 }  // namespace engine
 
 /// Throws `engine::Error` with a formatted message: ENGINE_FAIL(Errc::io, "cannot open {}", path).
-#define ENGINE_FAIL(code, ...)                                                     \
-  ::engine::detail::raise(::engine::code, std::source_location::current(),         \
+#define ENGINE_FAIL(code, ...)                                             \
+  ::engine::detail::raise(::engine::code, std::source_location::current(), \
                           ::fmt::format(__VA_ARGS__))
 
 /// Checks what a user can cause; always on. The message names expected and got.
-#define ENGINE_CHECK(condition, code, ...)      \
-  do {                                          \
-    if (!(condition)) [[unlikely]] {            \
-      ENGINE_FAIL(code, __VA_ARGS__);           \
-    }                                           \
+#define ENGINE_CHECK(condition, code, ...) \
+  do {                                     \
+    if (!(condition)) [[unlikely]] {       \
+      ENGINE_FAIL(code, __VA_ARGS__);      \
+    }                                      \
   } while (false)
 
 /// Checks an invariant of the engine; always on, so keep it cheap.
-#define ENGINE_ASSERT(condition, ...)                                                     \
-  do {                                                                                    \
-    if (!(condition)) [[unlikely]] {                                                      \
-      ::engine::detail::raise_assertion(std::source_location::current(), #condition,      \
-                                        ::fmt::format(__VA_ARGS__));                      \
-    }                                                                                     \
+#define ENGINE_ASSERT(condition, ...)                                                \
+  do {                                                                               \
+    if (!(condition)) [[unlikely]] {                                                 \
+      ::engine::detail::raise_assertion(std::source_location::current(), #condition, \
+                                        ::fmt::format(__VA_ARGS__));                 \
+    }                                                                                \
   } while (false)

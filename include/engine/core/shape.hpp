@@ -21,7 +21,8 @@ class Shape {
   explicit Shape(std::span<const std::int64_t> dims) : rank_(static_cast<int>(dims.size())) {
     ENGINE_ASSERT(dims.size() <= kMaxRank, "a shape has at most {} dimensions, got {}", kMaxRank,
                   dims.size());
-    for (int i = 0; i < rank_; ++i) dims_[static_cast<std::size_t>(i)] = dims[static_cast<std::size_t>(i)];
+    for (int i = 0; i < rank_; ++i)
+      dims_[static_cast<std::size_t>(i)] = dims[static_cast<std::size_t>(i)];
   }
 
   int rank() const noexcept { return rank_; }
@@ -43,7 +44,8 @@ class Shape {
   bool operator==(const Shape& other) const noexcept {
     if (rank_ != other.rank_) return false;
     for (int i = 0; i < rank_; ++i) {
-      if (dims_[static_cast<std::size_t>(i)] != other.dims_[static_cast<std::size_t>(i)]) return false;
+      if (dims_[static_cast<std::size_t>(i)] != other.dims_[static_cast<std::size_t>(i)])
+        return false;
     }
     return true;
   }

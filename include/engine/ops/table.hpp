@@ -1,0 +1,66 @@
+#pragma once
+#include <memory>
+
+#include "engine/core/device_context.hpp"
+#include "engine/ops/types.hpp"
+
+namespace engine::ops {
+
+/// The kernels of one device, one entry per operator with the operator's own signature. Arguments
+/// have been checked and are never on `meta`.
+struct Table {
+  const char* name;  ///< for example "cpu avx2"
+
+  void (*matmul)(DeviceContext&, const Tensor& a, Trans, const Tensor& b, Trans, const Tensor& c,
+                 Write, const Tensor& bias);
+  void (*embedding)(DeviceContext&, const Tensor& tokens, const Tensor& table,
+                    const Tensor& positions, std::int64_t first_position, const Tensor& out);
+  void (*embedding_backward)(DeviceContext&, const Tensor& tokens, const Tensor& dy,
+                             const Tensor& dtable, Write);
+  void (*position_embedding_backward)(DeviceContext&, const Tensor& dy, const Tensor& dpositions,
+                                      Write);
+  void (*layer_norm)(DeviceContext&, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     double eps, const Tensor& y, const Tensor& mean, const Tensor& rstd);
+  void (*layer_norm_backward)(DeviceContext&, const Tensor& dy, const Tensor& x,
+                              const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                              const Tensor& dx, Write, const Tensor& dweight, const Tensor& dbias,
+                              Write);
+  void (*rms_norm)(DeviceContext&, const Tensor& x, const Tensor& weight, double eps,
+                   const Tensor& y, const Tensor& rstd);
+  void (*rms_norm_backward)(DeviceContext&, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                            const Tensor& rstd, const Tensor& dx, Write, const Tensor& dweight,
+                            Write);
+  void (*gelu)(DeviceContext&, const Tensor& x, const Tensor& y);
+  void (*gelu_backward)(DeviceContext&, const Tensor& x, const Tensor& dy, const Tensor& dx);
+  void (*swiglu)(DeviceContext&, const Tensor& gate, const Tensor& up, const Tensor& y);
+  void (*swiglu_backward)(DeviceContext&, const Tensor& gate, const Tensor& up, const Tensor& dy,
+                          const Tensor& dgate, const Tensor& dup);
+  void (*rope)(DeviceContext&, const Tensor& x, double theta, std::int64_t first_position,
+               bool inverse, const Tensor& y);
+  void (*attention)(DeviceContext&, const Tensor& q, const Tensor& k, const Tensor& v, double scale,
+                    const Dropout&, const Tensor& out, const Tensor& log_sum_exp);
+  void (*attention_backward)(DeviceContext&, const Tensor& dout, const Tensor& q, const Tensor& k,
+                             const Tensor& v, const Tensor& out, const Tensor& log_sum_exp,
+                             double scale, const Dropout&, const Tensor& dq, const Tensor& dk,
+                             const Tensor& dv);
+  void (*cross_entropy)(DeviceContext&, const Tensor& logits, const Tensor& targets,
+                        const Tensor& loss);
+  void (*cross_entropy_with_gradient)(DeviceContext&, const Tensor& logits, const Tensor& targets,
+                                      double grad_scale, const Tensor& loss);
+  void (*add)(DeviceContext&, const Tensor& a, const Tensor& b, const Tensor& y);
+  void (*copy)(DeviceContext&, const Tensor& x, const Tensor& y);
+  void (*fill)(DeviceContext&, const Tensor& x, float value);
+  void (*dropout)(DeviceContext&, const Tensor& x, const Dropout&, const Tensor& y);
+  void (*sum_rows)(DeviceContext&, const Tensor& x, const Tensor& sum, Write);
+  double (*sum)(DeviceContext&, const Tensor& x);
+  double (*sum_of_squares)(DeviceContext&, const Tensor& x);
+};
+
+/// The CPU kernels, compiled for the best instruction set that this machine has.
+const Table& cpu_table();
+
+/// Context of `options.device` with its kernels. Throws Errc::invalid_argument for a device this
+/// build or machine does not have.
+std::unique_ptr<DeviceContext> make_device_context(const DeviceContext::Options& options);
+
+}  // namespace engine::ops
