@@ -1,0 +1,92 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/nn/block.hpp"
+#include "engine/optim/optimizer.hpp"
+#include "engine/parallel/rank_context.hpp"
+#include "engine/parallel/unit.hpp"
+#include "engine/program/executor.hpp"
+
+namespace engine::train {
+
+struct SessionOptions {
+  DType compute = DType::f32;                 ///< f32 or bf16; master weights are f32
+  optim::OptimizerConfig optimizer;
+  DType moments = DType::f32;                 ///< f32 or bf16
+  double clip_grad_norm = 1.0;                ///< 0: off
+  program::Recompute recompute = program::Recompute::none;
+  bool training = true;                       ///< false: weights only, for evaluation and generation
+};
+
+using program::StepResult;
+
+/// A model being trained on this rank: its weights, optimizer state and step programs. This is what
+/// a program that embeds the engine uses, and all that `train` uses.
+class Session {
+ public:
+  /// Allocates everything and gives the weights their initial values. `rank` must outlive it.
+  Session(parallel::RankContext& rank, nn::Model model, const SessionOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// One optimizer step over micro-batches of consecutive samples. A step without targets or with a
+  /// non-finite loss or gradient is skipped: weights and moments stay bitwise as they were.
+  StepResult step(std::span<const nn::MicroBatch> micros, double lr,
+                  program::Trace* trace = nullptr);
+
+  struct EvalResult {
+    double loss = 0;
+    std::int64_t targets = 0;
+  };
+  /// Mean loss without dropout or gradients.
+  EvalResult evaluate(std::span<const nn::MicroBatch> micros);
+
+  /// Runs the model forward for generation. Returns the boundary entry `output`, for a language
+  /// model nn::kLogits. `cache` may be null (whole sequences).
+  Tensor generate(const nn::MicroBatch& batch, nn::KvCache* cache, std::string_view output);
+
+  /// A micro-batch on the session's device. Shapes: tokens, targets [rows*T].
+  nn::MicroBatch make_batch(std::int64_t rows, std::int64_t length);
+
+  /// Writes weights, moments and counters to the new directory `dir` (atomic: a temporary name, then
+  /// a rename). `loaded` by any session with the same parameters.
+  void save(const std::string& dir) const;
+  /// Throws Errc::corrupt_data or Errc::io; the session is then as it was only if the directory's
+  /// manifest could not be read.
+  void load(const std::string& dir);
+
+  /// Optimizer steps done; counts towards bias correction and is saved.
+  std::int64_t optimizer_steps() const noexcept { return optimizer_steps_; }
+  std::span<parallel::Unit> units() noexcept { return units_; }
+  std::span<const parallel::Unit> units() const noexcept { return units_; }
+  /// Trainable elements.
+  std::int64_t parameter_count() const noexcept;
+  const program::ModelInfo& model_info() const noexcept { return info_; }
+  const optim::Optimizer& optimizer() const noexcept { return *optimizer_; }
+  DeviceContext& device() noexcept { return rank_->device(); }
+  DType compute() const noexcept { return options_.compute; }
+  /// The program that `step` runs for this many micro-batches.
+  const program::Program& step_program(int micros);
+  void set_optimizer_steps(std::int64_t steps) noexcept { optimizer_steps_ = steps; }
+
+ private:
+  const program::Program& evaluation_program(int micros);
+
+  parallel::RankContext* rank_;
+  nn::Model model_;
+  SessionOptions options_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::vector<parallel::Unit> units_;
+  program::ModelInfo info_;
+  std::unique_ptr<program::Executor> executor_;
+  std::map<int, program::Program> step_programs_;
+  std::map<int, program::Program> evaluation_programs_;
+  std::int64_t optimizer_steps_ = 0;
+};
+
+}  // namespace engine::train
