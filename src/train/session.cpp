@@ -35,13 +35,12 @@ Session::Session(parallel::RankContext& rank, nn::Model model, const SessionOpti
 
 Session::~Session() = default;
 
-StepResult Session::step(std::span<const nn::MicroBatch> micros, double lr,
-                         program::Trace* trace) {
+StepResult Session::step(std::span<const nn::MicroBatch> micros, double lr, program::Trace* trace) {
   ENGINE_CHECK(options_.training, Errc::invalid_argument,
                "this session was made for evaluation: it has no gradients or optimizer state");
   const program::Program& program = step_program(static_cast<int>(micros.size()));
-  const StepResult result = executor_->run(
-      program, {micros, lr, optimizer_steps_ + 1, options_.clip_grad_norm}, trace);
+  const StepResult result =
+      executor_->run(program, {micros, lr, optimizer_steps_ + 1, options_.clip_grad_norm}, trace);
   if (!result.skipped) ++optimizer_steps_;
   return result;
 }
@@ -52,19 +51,19 @@ Session::EvalResult Session::evaluate(std::span<const nn::MicroBatch> micros) {
   return {result.loss, result.targets};
 }
 
-Tensor Session::generate(const nn::MicroBatch& batch, nn::KvCache* cache,
-                         std::string_view output) {
+Tensor Session::generate(const nn::MicroBatch& batch, nn::KvCache* cache, std::string_view output) {
   autograd::Tape tape(device(), autograd::Tape::Mode::replay);
   nn::BlockIO io;
-  const nn::BlockContext context = {device(), batch,   nn::Pass::generate,
-                                    1,        nullptr, cache};
+  const nn::BlockContext context = {device(), batch, nn::Pass::generate, 1, nullptr, cache};
   for (const auto& block : model_) block->forward(tape, io, context);
   if (cache != nullptr) cache->advance(batch.tokens.size(1));
   return io.get(output).tensor;
 }
 
 nn::MicroBatch Session::make_batch(std::int64_t rows, std::int64_t length) {
-  const auto ids = [&] { return device().empty({rows, length}, DType::i32, Category::activations); };
+  const auto ids = [&] {
+    return device().empty({rows, length}, DType::i32, Category::activations);
+  };
   return {ids(), ids(), 0};
 }
 
@@ -72,6 +71,23 @@ std::int64_t Session::parameter_count() const noexcept {
   std::int64_t n = 0;
   for (const parallel::Unit& unit : units_) n += unit.numel();
   return n;
+}
+
+void Session::save(const std::string& dir, checkpoint::RunInfo info) const {
+  info.optimizer_steps = optimizer_steps_;
+  info.optimizer = optimizer_->name();
+  info.seed = static_cast<std::int64_t>(rank_->device().seed());
+  checkpoint::save_training_state(dir, info, units_, optimizer_->moment_names());
+}
+
+checkpoint::RunInfo Session::load(const std::string& dir) {
+  checkpoint::RunInfo info = checkpoint::read_run_info(dir);
+  ENGINE_CHECK(!options_.training || info.optimizer == optimizer_->name(), Errc::invalid_argument,
+               "{} was saved with optimizer {}, this session uses {}: their states do not fit", dir,
+               info.optimizer, optimizer_->name());
+  checkpoint::load_training_state(dir, units_, optimizer_->moment_names());
+  optimizer_steps_ = info.optimizer_steps;
+  return info;
 }
 
 const program::Program& Session::step_program(int micros) {

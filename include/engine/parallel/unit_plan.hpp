@@ -25,8 +25,8 @@ struct BlockParameters {
   std::vector<autograd::Parameter*> parameters;
 };
 
-/// Parameters used by the same blocks form a unit: usually one unit a block, and one for each weight
-/// that blocks share (a tied embedding), which takes the weight's name.
+/// Parameters used by the same blocks form a unit: usually one unit a block, and one for each
+/// weight that blocks share (a tied embedding), which takes the weight's name.
 inline UnitPlan plan_units(std::span<const BlockParameters> blocks) {
   std::map<autograd::Parameter*, std::vector<int>> users;
   for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
@@ -46,7 +46,8 @@ inline UnitPlan plan_units(std::span<const BlockParameters> blocks) {
       const auto [it, fresh] = unit_of.try_emplace(key, static_cast<int>(plan.units.size()));
       if (fresh) {
         plan.units.push_back({key.size() == 1 ? block.name : p->name(), {}});
-        for (const int b : key) plan.units_of_block[static_cast<std::size_t>(b)].push_back(it->second);
+        for (const int b : key)
+          plan.units_of_block[static_cast<std::size_t>(b)].push_back(it->second);
       }
       plan.units[static_cast<std::size_t>(it->second)].parameters.push_back(p);
     }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/training_state.hpp"
 #include "engine/nn/block.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/parallel/rank_context.hpp"
@@ -14,12 +15,12 @@
 namespace engine::train {
 
 struct SessionOptions {
-  DType compute = DType::f32;                 ///< f32 or bf16; master weights are f32
+  DType compute = DType::f32;  ///< f32 or bf16; master weights are f32
   optim::OptimizerConfig optimizer;
-  DType moments = DType::f32;                 ///< f32 or bf16
-  double clip_grad_norm = 1.0;                ///< 0: off
+  DType moments = DType::f32;   ///< f32 or bf16
+  double clip_grad_norm = 1.0;  ///< 0: off
   program::Recompute recompute = program::Recompute::none;
-  bool training = true;                       ///< false: weights only, for evaluation and generation
+  bool training = true;  ///< false: weights only, for evaluation and generation
 };
 
 using program::StepResult;
@@ -53,12 +54,14 @@ class Session {
   /// A micro-batch on the session's device. Shapes: tokens, targets [rows*T].
   nn::MicroBatch make_batch(std::int64_t rows, std::int64_t length);
 
-  /// Writes weights, moments and counters to the new directory `dir` (atomic: a temporary name, then
-  /// a rename). `loaded` by any session with the same parameters.
-  void save(const std::string& dir) const;
-  /// Throws Errc::corrupt_data or Errc::io; the session is then as it was only if the directory's
-  /// manifest could not be read.
-  void load(const std::string& dir);
+  /// Writes weights, moments and counters to the new directory `dir`, which is then whole or
+  /// absent. `info` says what a training loop wants to find again; the session fills in what it
+  /// knows.
+  void save(const std::string& dir, checkpoint::RunInfo info = {}) const;
+  /// Reads what `save` wrote into a session with the same parameters and returns its info. Weights
+  /// alone if this session does not train.
+  /// Throws Errc::corrupt_data or Errc::io; checksums are verified before anything is changed.
+  checkpoint::RunInfo load(const std::string& dir);
 
   /// Optimizer steps done; counts towards bias correction and is saved.
   std::int64_t optimizer_steps() const noexcept { return optimizer_steps_; }
@@ -72,7 +75,6 @@ class Session {
   DType compute() const noexcept { return options_.compute; }
   /// The program that `step` runs for this many micro-batches.
   const program::Program& step_program(int micros);
-  void set_optimizer_steps(std::int64_t steps) noexcept { optimizer_steps_ = steps; }
 
  private:
   const program::Program& evaluation_program(int micros);

@@ -1,0 +1,272 @@
+#include "engine/checkpoint/training_state.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "engine/checkpoint/hugging_face.hpp"
+#include "engine/checkpoint/safetensors.hpp"
+#include "engine/core/atomic_file.hpp"
+#include "engine/core/mapped_file.hpp"
+#include "engine/core/version.hpp"
+#include "engine/ops/elementwise.hpp"
+
+namespace engine::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFormat = "engine training state";
+constexpr int kVersion = 1;
+
+std::string checksum(const fs::path& path) {
+  const MappedFile file(path);
+  const XXH128_hash_t h = XXH3_128bits(file.bytes().data(), file.bytes().size());
+  return fmt::format("{:016x}{:016x}", h.high64, h.low64);
+}
+
+std::string moment_tensor(const std::string& parameter, const std::string& moment) {
+  return parameter + "/" + moment;
+}
+
+/// A temporary directory beside the final one; removed unless it was renamed.
+class StagedDirectory {
+ public:
+  explicit StagedDirectory(const fs::path& final_path)
+      : final_(final_path), path_(final_path.string() + ".tmp-" + std::to_string(::getpid())) {
+    std::error_code error;
+    if (final_.has_parent_path()) fs::create_directories(final_.parent_path(), error);
+    ENGINE_CHECK(!error, Errc::io, "cannot create {}: {}", final_.parent_path().string(),
+                 error.message());
+    fs::remove_all(path_, error);
+    fs::create_directory(path_, error);
+    ENGINE_CHECK(!error, Errc::io, "cannot create {}: {}", path_.string(), error.message());
+  }
+  ~StagedDirectory() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  StagedDirectory(const StagedDirectory&) = delete;
+  StagedDirectory& operator=(const StagedDirectory&) = delete;
+
+  const fs::path& path() const noexcept { return path_; }
+  void commit() {
+    sync_directory(path_);
+    std::error_code error;
+    fs::rename(path_, final_, error);
+    ENGINE_CHECK(!error, Errc::io, "cannot rename {} to {}: {}", path_.string(), final_.string(),
+                 error.message());
+    path_.clear();
+    sync_directory(final_.has_parent_path() ? final_.parent_path() : fs::path("."));
+  }
+
+ private:
+  fs::path final_;
+  fs::path path_;
+};
+
+void write_weights(const fs::path& path, std::span<const parallel::Unit> units) {
+  std::vector<TensorDeclaration> tensors;
+  for (const parallel::Unit& unit : units) {
+    for (const autograd::Parameter* p : unit.parameters()) {
+      tensors.push_back({p->name(), DType::f32, p->shape()});
+    }
+  }
+  SafetensorsWriter writer(path, std::move(tensors));
+  for (const parallel::Unit& unit : units) {
+    for (int i = 0; i < unit.layout().entries(); ++i) {
+      const std::string& name = unit.parameters()[static_cast<std::size_t>(i)]->name();
+      writer.append(name, std::as_bytes(unit.master(i).span<float>()));
+    }
+  }
+  writer.commit();
+}
+
+void write_moments(const fs::path& path, std::span<const parallel::Unit> units,
+                   const std::vector<std::string>& moments) {
+  std::vector<TensorDeclaration> tensors;
+  const auto each = [&](auto&& visit) {
+    for (const parallel::Unit& unit : units) {
+      for (int i = 0; i < unit.layout().entries(); ++i) {
+        for (int k = 0; k < unit.moments(); ++k) {
+          const std::string& name = unit.parameters()[static_cast<std::size_t>(i)]->name();
+          visit(moment_tensor(name, moments[static_cast<std::size_t>(k)]), unit.moment(k, i));
+        }
+      }
+    }
+  };
+  each([&](const std::string& name, const Tensor& t) {
+    tensors.push_back({name, t.dtype(), t.shape()});
+  });
+  SafetensorsWriter writer(path, std::move(tensors));
+  each([&](const std::string& name, const Tensor& t) {
+    writer.append(name, {static_cast<const std::byte*>(t.raw()), t.bytes()});
+  });
+  writer.commit();
+}
+
+void read_tensor(const SafetensorsFile& file, const std::string& name, const Tensor& out) {
+  const StoredTensor& stored = file.at(name);
+  const Shape shape{std::span<const std::int64_t>(stored.shape)};
+  ENGINE_CHECK(shape == out.shape(), Errc::corrupt_data,
+               "{}: tensor {} has shape {}, the model expects {}", file.path().string(), name,
+               shape.str(), out.shape().str());
+  if (out.dtype() == DType::f32) {
+    file.read_f32(name, out.span<float>());
+    return;
+  }
+  std::vector<float> values(static_cast<std::size_t>(out.numel()));
+  file.read_f32(name, values);
+  std::transform(values.begin(), values.end(), out.span<bf16>().begin(),
+                 [](float v) { return bf16(v); });
+}
+
+template <class T>
+T field(const Json& json, const char* key, const fs::path& path) {
+  try {
+    return json.at(key).get<T>();
+  } catch (const nlohmann::json::exception&) {
+    ENGINE_FAIL(Errc::corrupt_data, "{}: field \"{}\" is missing or of the wrong type",
+                path.string(), key);
+  }
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}", step); }
+
+void save_training_state(const fs::path& directory, const RunInfo& info,
+                         std::span<const parallel::Unit> units,
+                         const std::vector<std::string>& moment_names) {
+  ENGINE_CHECK(!fs::exists(directory), Errc::invalid_argument,
+               "{} exists already: choose another directory", directory.string());
+  StagedDirectory staged(directory);
+  std::vector<std::string> files = {"model.safetensors"};
+  write_weights(staged.path() / files[0], units);
+  if (!units.empty() && units.front().trains()) {
+    files.emplace_back("optimizer.safetensors");
+    write_moments(staged.path() / files.back(), units, moment_names);
+  }
+  if (info.model) {
+    files.emplace_back("config.json");
+    write_file(staged.path() / files.back(), hugging_face_config(*info.model, DType::f32));
+  }
+  if (!info.tokenizer.empty()) {
+    std::error_code error;
+    fs::create_directory(staged.path() / "tokenizer", error);
+    for (const auto& entry : fs::directory_iterator(info.tokenizer)) {
+      if (!entry.is_regular_file()) continue;
+      const std::string name = "tokenizer/" + entry.path().filename().string();
+      const MappedFile source(entry.path());
+      AtomicFile copy(staged.path() / name);
+      copy.write(source.bytes());
+      copy.commit();
+      files.push_back(name);
+    }
+  }
+  Json manifest = {{"format", kFormat},
+                   {"version", kVersion},
+                   {"engine", version_string()},
+                   {"step", info.step},
+                   {"consumed_samples", info.consumed_samples},
+                   {"tokens", info.tokens},
+                   {"optimizer_steps", info.optimizer_steps},
+                   {"seed", info.seed},
+                   {"optimizer", info.optimizer},
+                   {"config", info.config},
+                   {"files", Json::array()}};
+  for (const std::string& name : files) {
+    const fs::path path = staged.path() / name;
+    manifest["files"].push_back(
+        {{"name", name}, {"bytes", fs::file_size(path)}, {"xxh3_128", checksum(path)}});
+  }
+  write_file(staged.path() / "manifest.json", manifest.dump(1) + "\n");
+  staged.commit();
+}
+
+RunInfo read_run_info(const fs::path& directory) {
+  const fs::path path = directory / "manifest.json";
+  const MappedFile file(path);
+  const auto text = file.bytes();
+  const Json json = Json::parse(reinterpret_cast<const char*>(text.data()),
+                                reinterpret_cast<const char*>(text.data()) + text.size(), nullptr,
+                                /*allow_exceptions=*/false);
+  ENGINE_CHECK(json.is_object(), Errc::corrupt_data, "{}: not a JSON object", path.string());
+  ENGINE_CHECK(field<std::string>(json, "format", path) == kFormat &&
+                   field<int>(json, "version", path) == kVersion,
+               Errc::corrupt_data, "{}: not a training state of version {}", path.string(),
+               kVersion);
+  RunInfo info;
+  info.step = field<std::int64_t>(json, "step", path);
+  info.consumed_samples = field<std::int64_t>(json, "consumed_samples", path);
+  info.tokens = field<std::int64_t>(json, "tokens", path);
+  info.optimizer_steps = field<std::int64_t>(json, "optimizer_steps", path);
+  info.seed = field<std::int64_t>(json, "seed", path);
+  info.optimizer = field<std::string>(json, "optimizer", path);
+  info.config = field<std::string>(json, "config", path);
+  for (const Json& entry : field<Json>(json, "files", path)) {
+    const auto name = field<std::string>(entry, "name", path);
+    ENGINE_CHECK(name.find("..") == std::string::npos && !name.starts_with('/'), Errc::corrupt_data,
+                 "{}: file name \"{}\" leaves the directory", path.string(), name);
+    ENGINE_CHECK(checksum(directory / name) == field<std::string>(entry, "xxh3_128", path),
+                 Errc::corrupt_data,
+                 "{}: its checksum differs from the manifest's: the file was damaged or changed",
+                 (directory / name).string());
+  }
+  if (fs::exists(directory / "config.json")) {
+    const MappedFile config(directory / "config.json");
+    info.model = parse_hugging_face_config(
+        {reinterpret_cast<const char*>(config.bytes().data()), config.bytes().size()},
+        config.path());
+  }
+  if (fs::is_directory(directory / "tokenizer")) info.tokenizer = directory / "tokenizer";
+  return info;
+}
+
+void load_training_state(const fs::path& directory, std::span<parallel::Unit> units,
+                         const std::vector<std::string>& moment_names) {
+  const SafetensorsFile weights = SafetensorsFile::open(directory / "model.safetensors");
+  for (parallel::Unit& unit : units) {
+    for (int i = 0; i < unit.layout().entries(); ++i) {
+      read_tensor(weights, unit.parameters()[static_cast<std::size_t>(i)]->name(), unit.master(i));
+    }
+    unit.masters_changed();
+  }
+  if (units.empty() || !units.front().trains()) return;
+  const SafetensorsFile moments = SafetensorsFile::open(directory / "optimizer.safetensors");
+  for (parallel::Unit& unit : units) {
+    for (int i = 0; i < unit.layout().entries(); ++i) {
+      const std::string& name = unit.parameters()[static_cast<std::size_t>(i)]->name();
+      for (int k = 0; k < unit.moments(); ++k) {
+        read_tensor(moments, moment_tensor(name, moment_names[static_cast<std::size_t>(k)]),
+                    unit.moment(k, i));
+      }
+    }
+  }
+}
+
+std::vector<fs::path> list_checkpoints(const fs::path& root) {
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  if (fs::is_directory(root)) {
+    for (const auto& entry : fs::directory_iterator(root)) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with("step-") || !fs::exists(entry.path() / "manifest.json")) continue;
+      std::int64_t step = 0;
+      const char* end = name.data() + name.size();
+      if (std::from_chars(name.data() + 5, end, step).ptr == end)
+        found.emplace_back(step, entry.path());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<fs::path> paths;
+  for (auto& [step, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
+}  // namespace engine::checkpoint
