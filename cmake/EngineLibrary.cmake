@@ -24,3 +24,28 @@ target_link_libraries(engine
   PRIVATE $<BUILD_INTERFACE:engine_options> oneDNN::dnnl OpenMP::OpenMP_CXX spdlog::spdlog
     $<BUILD_INTERFACE:tomlplusplus::tomlplusplus> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
     PkgConfig::PCRE2 PkgConfig::SENTENCEPIECE PkgConfig::XXHASH)
+
+# ops/cpu/isa: the CPU kernels, once per instruction set (ops/cpu/isa/isa.hpp).
+set(ENGINE_CPU_LEVELS 1)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND ENGINE_CPU_LEVELS 3)
+  if(NOT ENGINE_SANITIZE AND NOT ENGINE_FUZZ)  # where build time counts more than speed
+    list(APPEND ENGINE_CPU_LEVELS 4)
+  endif()
+endif()
+file(GLOB ENGINE_CPU_KERNELS CONFIGURE_DEPENDS ops/cpu/isa/*.cpp)
+foreach(level ${ENGINE_CPU_LEVELS})
+  set(kernels engine_cpu_level_${level})
+  add_library(${kernels} OBJECT ${ENGINE_CPU_KERNELS})
+  target_compile_definitions(${kernels} PRIVATE ENGINE_CPU_LEVEL=${level})
+  # Contraction: these results need to be reproducible on one machine only.
+  target_compile_options(${kernels} PRIVATE -fopenmp-simd $<$<CONFIG:Release>:-O3>)
+  target_include_directories(${kernels} PRIVATE
+    ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include)
+  target_link_libraries(${kernels} PRIVATE engine_options fmt::fmt)
+  if(level GREATER 1)
+    target_compile_options(${kernels} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-ffp-contract=fast>)
+    target_compile_definitions(engine PRIVATE ENGINE_CPU_HAS_LEVEL_${level})
+  endif()
+  target_sources(engine PRIVATE $<TARGET_OBJECTS:${kernels}>)
+endforeach()

@@ -54,6 +54,8 @@ struct Table {
   void (*sum_rows)(DeviceContext&, const Tensor& x, const Tensor& sum, Write);
   double (*sum)(DeviceContext&, const Tensor& x);
   double (*sum_of_squares)(DeviceContext&, const Tensor& x);
+  /// Runs `rounds` rounds of independent multiply-adds in registers; returns the FLOPs done.
+  double (*fma_loop)(std::int64_t rounds);
 };
 
 /// The CPU kernels, compiled for the best instruction set that this machine has.

@@ -1,0 +1,28 @@
+#include <array>
+
+#include "ops/cpu/isa/kernels.hpp"
+
+ENGINE_ISA_BEGIN
+
+double fma_loop(std::int64_t rounds) {
+  constexpr int kBytes = ENGINE_CPU_LEVEL == 4 ? 64 : (ENGINE_CPU_LEVEL == 3 ? 32 : 16);
+  constexpr int kChains = 12;  // enough to hide the latency of two units, and few enough to fit
+  using Vector [[gnu::vector_size(kBytes)]] = float;
+  std::array<Vector, kChains> sums{};
+  const Vector a = Vector{} + 0.999F;
+  const Vector b = Vector{} + 0.001F;
+  for (std::int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (auto& sum : sums) sum = sum * a + b;
+#if defined(__GNUC__)
+    for (auto& sum : sums) asm volatile("" : "+x"(sum));  // one round after the other
+#endif
+  }
+  Vector total{};
+  for (const auto& sum : sums) total += sum;
+  // Never true; keeps the work.
+  const double keep = total[0] < 0 ? 1.0 : 0.0;
+  return static_cast<double>(rounds) * kChains * (kBytes / 4) * 2 + keep;
+}
+
+ENGINE_ISA_END

@@ -1,0 +1,43 @@
+#include "engine/ops/table.hpp"
+
+namespace engine::ops {
+namespace cpu {
+
+namespace baseline {
+const Table& table();
+}
+namespace avx2 {
+const Table& table();
+}
+namespace avx512 {
+const Table& table();
+}
+
+namespace {
+
+const Table& best_table() {
+#if defined(ENGINE_CPU_HAS_LEVEL_3)
+  __builtin_cpu_init();
+  const bool level_3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                       __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                       __builtin_cpu_supports("f16c");
+#if defined(ENGINE_CPU_HAS_LEVEL_4)
+  const bool level_4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512vl");
+  if (level_3 && level_4) return avx512::table();
+#endif
+  if (level_3) return avx2::table();
+#endif
+  return baseline::table();
+}
+
+}  // namespace
+}  // namespace cpu
+
+const Table& cpu_table() {
+  static const Table& table = cpu::best_table();
+  return table;
+}
+
+}  // namespace engine::ops
