@@ -94,8 +94,8 @@ void Tokenizer::save(const std::filesystem::path& directory) const {
 
 std::string detail::read_text(const std::filesystem::path& path, std::size_t limit_bytes) {
   const MappedFile file(path);
-  ENGINE_CHECK(file.size() <= limit_bytes, Errc::corrupt_data, "{}: expected at most {} bytes, got {}",
-               path.string(), limit_bytes, file.size());
+  ENGINE_CHECK(file.size() <= limit_bytes, Errc::corrupt_data,
+               "{}: expected at most {} bytes, got {}", path.string(), limit_bytes, file.size());
   return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
 }
 
