@@ -21,7 +21,7 @@ class Logger {
     LogLevel level = LogLevel::info;
     int rank = 0;
     int world_size = 1;
-    Sink sink;  ///< instead of stderr
+    Sink sink = {};  ///< instead of stderr
   };
 
   Logger();
