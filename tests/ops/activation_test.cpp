@@ -54,10 +54,11 @@ TEST_P(ActivationTest, GeluMatchesTheReference) {
   gelu_backward(device(), x, dy, dx);
   Values expected_y;
   Values expected_dx;
+  const Values vx = values(x);
+  const Values vdy = values(dy);
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const double v = values(x)[i];
-    expected_y.push_back(gelu_at(v));
-    expected_dx.push_back(values(dy)[i] * gelu_slope(v));
+    expected_y.push_back(gelu_at(vx[i]));
+    expected_dx.push_back(vdy[i] * gelu_slope(vx[i]));
   }
   expect_relative(y, expected_y, dtype() == DType::bf16 ? 0x1p-8 : 6e-6);  // v = -8: x^3 in exp
   expect_close(dx, expected_dx, bound());
@@ -80,11 +81,14 @@ TEST_P(ActivationTest, SwigluMatchesTheReference) {
   Values ey;
   Values egate;
   Values eup;
+  const Values vgate = values(gate);
+  const Values vup = values(up);
+  const Values vdy = values(dy);
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const double g = values(gate)[i];
-    ey.push_back(silu(g) * values(up)[i]);
-    egate.push_back(values(dy)[i] * values(up)[i] * silu_slope(g));
-    eup.push_back(values(dy)[i] * silu(g));
+    const double g = vgate[i];
+    ey.push_back(silu(g) * vup[i]);
+    egate.push_back(vdy[i] * vup[i] * silu_slope(g));
+    eup.push_back(vdy[i] * silu(g));
   }
   expect_relative(y, ey, bound());
   expect_relative(dup, eup, bound());
