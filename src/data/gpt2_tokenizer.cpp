@@ -4,6 +4,7 @@
 #include "engine/core/error.hpp"
 #include "src/data/gpt2_splitter.hpp"
 #include "src/data/gpt2_vocabulary.hpp"
+#include "src/data/paths.hpp"
 #include "src/data/tokenizers.hpp"
 
 namespace engine::data {
@@ -18,7 +19,7 @@ constexpr std::array<std::array<const char*, 2>, 3> kLayouts = {
 
 bool has_layout(const std::filesystem::path& directory, const std::array<const char*, 2>& layout) {
   for (const char* name : layout) {
-    if (name != nullptr && !std::filesystem::exists(directory / name)) return false;
+    if (name != nullptr && !detail::exists(directory / name)) return false;
   }
   return true;
 }

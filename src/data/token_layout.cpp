@@ -7,6 +7,7 @@
 
 #include "engine/core/error.hpp"
 #include "engine/data/token_file.hpp"
+#include "src/data/paths.hpp"
 
 namespace engine::data {
 namespace {
@@ -36,7 +37,7 @@ std::filesystem::path index_path(const std::filesystem::path& path) {
 /// What the `meta.json` beside `file` says of it; `automatic` if there is none, or it is not ours.
 TokenFormat format_by_meta(const MappedFile& file) {
   const auto path = file.path().parent_path() / "meta.json";
-  if (!std::filesystem::exists(path)) return TokenFormat::automatic;
+  if (!detail::exists(path)) return TokenFormat::automatic;
   const MappedFile meta_file(path);
   const auto* text = reinterpret_cast<const char*>(meta_file.bytes().data());
   const auto meta = nlohmann::json::parse(text, text + meta_file.size(), nullptr, false);
@@ -109,7 +110,7 @@ TokenFile::Layout TokenFile::detect(const MappedFile& file) {
   if (file.size() >= sizeof(std::int32_t) && is_llmc_magic(load<std::int32_t>(file.bytes(), 0))) {
     return llmc(file);
   }
-  if (file.path().extension() == ".bin" && std::filesystem::exists(index_path(file.path()))) {
+  if (file.path().extension() == ".bin" && detail::exists(index_path(file.path()))) {
     return megatron(file);
   }
   const TokenFormat format = format_by_meta(file);

@@ -8,6 +8,7 @@
 #include "engine/core/error.hpp"
 #include "engine/core/mapped_file.hpp"
 #include "src/data/output_file.hpp"
+#include "src/data/paths.hpp"
 #include "src/data/tokenizers.hpp"
 
 namespace engine::data {
@@ -51,7 +52,7 @@ std::shared_ptr<const Tokenizer> load_saved(const std::filesystem::path& directo
 /// `vocab.json` and `merges.txt` are written by models with other split rules too.
 void check_tokenizer_class(const std::filesystem::path& directory) {
   const auto path = directory / "tokenizer_config.json";
-  if (!std::filesystem::exists(path)) return;
+  if (!detail::exists(path)) return;
   const auto config = nlohmann::json::parse(detail::read_text(path, 64 << 20), nullptr, false);
   ENGINE_CHECK(config.is_object(), Errc::corrupt_data, "{}: expected a JSON object", path.string());
   const auto found = config.find("tokenizer_class");
@@ -115,8 +116,8 @@ std::shared_ptr<const Tokenizer> make_tokenizer(std::string_view text) {
 }
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
-  if (std::filesystem::exists(directory / kInfoFile)) return load_saved(directory);
-  if (std::filesystem::exists(directory / kModelFile)) {
+  if (detail::exists(directory / kInfoFile)) return load_saved(directory);
+  if (detail::exists(directory / kModelFile)) {
     return detail::make_sentencepiece_tokenizer(directory / kModelFile);
   }
   ENGINE_CHECK(detail::has_gpt2_files(directory), Errc::invalid_argument,

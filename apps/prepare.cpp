@@ -1,0 +1,80 @@
+// prepare: text to token files.
+#include "engine/data/prepare.hpp"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+
+#include "engine/core/error.hpp"
+
+namespace {
+
+using engine::data::PrepareOptions;
+using engine::data::PrepareResult;
+
+constexpr const char* kDescription =
+    "Turns text into train.bin, val.bin, meta.json and tokenizer/ for training.\n\n"
+    "Inputs are text files, or .jsonl files with one object a line and its text under \"text\".\n"
+    "Validation takes whole documents, spread evenly, if --val-fraction of their number is at "
+    "least one;\nwith fewer documents, each is cut and its last fraction goes to validation.";
+
+/// Rewrites one line of a terminal, a few times a second.
+void show_progress(std::int64_t done, std::int64_t total) {
+  using Clock = std::chrono::steady_clock;
+  static Clock::time_point last;
+  if (done != total && Clock::now() - last < std::chrono::milliseconds(200)) return;
+  last = Clock::now();
+  fmt::print(stderr, "\r{:5.1f}% of {:.1f} MB{}",
+             100.0 * static_cast<double>(done) / static_cast<double>(total),
+             static_cast<double>(total) * 1e-6, done == total ? "\n" : "");
+  std::fflush(stderr);
+}
+
+void report(const PrepareOptions& options, const PrepareResult& result) {
+  fmt::print(stderr, "{}: {} documents, {} training and {} validation tokens, vocabulary {}\n",
+             options.out.string(), result.documents, result.train_tokens, result.val_tokens,
+             result.vocab_size);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  PrepareOptions options;
+  std::string split = "file";
+  bool quiet = false;
+  CLI::App app(kDescription, "prepare");
+  app.add_option("--tokenizer", options.tokenizer, "bytes, gpt2:DIR or sentencepiece:FILE")
+      ->required();
+  app.add_option("--out", options.out, "Folder to write to")->required();
+  app.add_option("--val-fraction", options.val_fraction, "Part that is for validation, in [0, 1)")
+      ->capture_default_str();
+  app.add_option("--split", split, "What is a document: a file, a line, or blank lines between")
+      ->check(CLI::IsMember({"file", "line", "blank"}))
+      ->capture_default_str();
+  app.add_flag("--append-eot", options.append_eot,
+               "End documents with the end-of-text token, in place of the line ends between them");
+  app.add_flag("--force", options.force, "Replace an existing train.bin");
+  app.add_flag("--quiet", quiet, "Print nothing but errors");
+  app.add_option("INPUT", options.inputs, "Text or .jsonl files")->required();
+  try {
+    app.parse(argc, argv);
+    options.split = engine::data::parse_document_split(split);
+    if (!quiet && ::isatty(STDERR_FILENO) != 0) options.progress = show_progress;
+    const PrepareResult result = engine::data::prepare(options);
+    if (!quiet) report(options, result);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    fmt::print(stderr, "error: {}; see prepare --help\n", error.what());
+    return engine::exit_code(engine::Errc::invalid_argument);
+  } catch (const engine::Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return engine::exit_code(error.code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return engine::exit_code(engine::Errc::internal);
+  }
+}
