@@ -38,8 +38,9 @@ foreach(level ${ENGINE_CPU_LEVELS})
   set(kernels engine_cpu_level_${level})
   add_library(${kernels} OBJECT ${ENGINE_CPU_KERNELS})
   target_compile_definitions(${kernels} PRIVATE ENGINE_CPU_LEVEL=${level})
-  # Contraction: these results need to be reproducible on one machine only.
-  target_compile_options(${kernels} PRIVATE -fopenmp-simd $<$<CONFIG:Release>:-O3>)
+  # Traps off: loops with selections vectorise. Contraction: results need to be reproducible on one
+  # machine only.
+  target_compile_options(${kernels} PRIVATE -fopenmp-simd -fno-trapping-math $<$<CONFIG:Release>:-O3>)
   target_include_directories(${kernels} PRIVATE
     ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include)
   target_link_libraries(${kernels} PRIVATE engine_options fmt::fmt)

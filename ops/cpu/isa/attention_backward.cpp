@@ -32,6 +32,10 @@ struct Sums {
   Index stride;
 };
 
+void zero_rows(Sums x, Index first, Index rows, Index depth) {
+  for (Index r = first; r < first + rows; ++r) std::fill_n(x.data + r * x.stride, depth, 0.0F);
+}
+
 struct Arguments {
   const Tensor& dout;
   const Tensor& q;
@@ -80,6 +84,8 @@ void head_backward(DeviceContext& device, const Arguments& args, Index b, Index 
   for (Index first_key = 0; first_key < length; first_key += kKeyTile) {
     const Index keys = std::min(kKeyTile, length - first_key);
     const Index start = first_key / kQueryTile * kQueryTile;
+    zero_rows(dk, first_key, keys, depth);
+    zero_rows(dv, first_key, keys, depth);
     for (Index first = start; first < length; first += kQueryTile) {
       const Index queries = std::min(kQueryTile, length - first);
       const Index n = std::min(keys, first + queries - first_key);
@@ -96,8 +102,7 @@ void head_backward(DeviceContext& device, const Arguments& args, Index b, Index 
           multiply(row, mask + r * kKeyTile, n, dropped + r * kKeyTile);
         }
       }
-      const float add_kv = first > start ? 1.0F : 0.0F;
-      sgemm(n, depth, queries, 1.0F, {dropped, kKeyTile, Trans::yes}, dout_rows.from(first), add_kv,
+      sgemm(n, depth, queries, 1.0F, {dropped, kKeyTile, Trans::yes}, dout_rows.from(first), 1.0F,
             dv.data + first_key * dv.stride, dv.stride);
       sgemm(queries, n, depth, 1.0F, dout_rows.from(first), v_rows.from(first_key, Trans::yes),
             0.0F, d, kKeyTile);
@@ -107,7 +112,7 @@ void head_backward(DeviceContext& device, const Arguments& args, Index b, Index 
         softmax_backward(p + r * kKeyTile, delta[first + r], seen(r), row);
         std::fill(row + seen(r), row + n, 0.0F);
       }
-      sgemm(n, depth, queries, args.scale, {d, kKeyTile, Trans::yes}, q_rows.from(first), add_kv,
+      sgemm(n, depth, queries, args.scale, {d, kKeyTile, Trans::yes}, q_rows.from(first), 1.0F,
             dk.data + first_key * dk.stride, dk.stride);
       sgemm(queries, depth, n, args.scale, {d, kKeyTile}, k_rows.from(first_key),
             first_key > 0 ? 1.0F : 0.0F, dq.data + first * dq.stride, dq.stride);
