@@ -2,6 +2,7 @@
 
 #include "engine/optim/rules.hpp"
 #include "optim/flat_pass.hpp"
+#include "optim/muon.hpp"
 
 namespace engine::optim {
 
@@ -80,6 +81,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config) {
   if (config.name == "adamw") return std::make_unique<AdamWOptimizer>(config);
   if (config.name == "sgd") return std::make_unique<SgdOptimizer>(config);
   if (config.name == "lion") return std::make_unique<LionOptimizer>(config);
+  if (config.name == "muon") return detail::make_muon(config);
   ENGINE_FAIL(Errc::invalid_argument, "optimizer.name = \"{}\": expected adamw, sgd, lion or muon",
               config.name);
 }

@@ -75,7 +75,9 @@ constexpr double default_weight_decay(std::string_view name) noexcept {
   return name == "sgd" ? 0.0 : 0.1;
 }
 
-/// Makes the optimizer. Throws Errc::invalid_argument naming the key of a value that is wrong.
+/// Makes the optimizer. Muon orthogonalises whole matrices and treats all else like AdamW, under
+/// one learning rate (optim/muon.hpp says how). Throws Errc::invalid_argument naming the key of a
+/// value that is wrong.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config);
 
 }  // namespace engine::optim
