@@ -3,12 +3,9 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
-#include <cstdio>
-#include <exception>
 
-#include "engine/core/error.hpp"
+#include "command.hpp"
 
 namespace {
 
@@ -44,8 +41,8 @@ void report(const PrepareOptions& options, const PrepareResult& result) {
 int main(int argc, char** argv) {
   PrepareOptions options;
   std::string split = "file";
-  bool quiet = false;
-  CLI::App app(kDescription, "prepare");
+  engine::apps::Command command("prepare", kDescription);
+  CLI::App& app = command.options();
   app.add_option("--tokenizer", options.tokenizer, "bytes, gpt2:DIR or sentencepiece:FILE")
       ->required();
   app.add_option("--out", options.out, "Folder to write to")->required();
@@ -57,24 +54,12 @@ int main(int argc, char** argv) {
   app.add_flag("--append-eot", options.append_eot,
                "End documents with the end-of-text token, in place of the line ends between them");
   app.add_flag("--force", options.force, "Replace an existing train.bin");
-  app.add_flag("--quiet", quiet, "Print nothing but errors");
   app.add_option("INPUT", options.inputs, "Text or .jsonl files")->required();
-  try {
-    app.parse(argc, argv);
+  return command.run(argc, argv, [&] {
     options.split = engine::data::parse_document_split(split);
-    if (!quiet && ::isatty(STDERR_FILENO) != 0) options.progress = show_progress;
+    if (!command.quiet() && ::isatty(STDERR_FILENO) != 0) options.progress = show_progress;
     const PrepareResult result = engine::data::prepare(options);
-    if (!quiet) report(options, result);
+    if (!command.quiet()) report(options, result);
     return 0;
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    fmt::print(stderr, "error: {}; see prepare --help\n", error.what());
-    return engine::exit_code(engine::Errc::invalid_argument);
-  } catch (const engine::Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return engine::exit_code(error.code());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return engine::exit_code(engine::Errc::internal);
-  }
+  });
 }

@@ -7,8 +7,8 @@
 #include <system_error>
 #include <utility>
 
-#include "checkpoint/json.hpp"
-#include "checkpoint/text.hpp"
+#include "src/core/json.hpp"
+#include "src/core/text.hpp"
 #include "engine/core/atomic_file.hpp"
 #include "engine/core/error.hpp"
 
@@ -17,8 +17,8 @@ namespace engine::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using detail::Json;
-using detail::printable;
+using engine::detail::Json;
+using engine::detail::printable;
 
 constexpr std::string_view kHead = "lm_head.weight";
 

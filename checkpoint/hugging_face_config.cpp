@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/json.hpp"
+#include "src/core/json.hpp"
 #include "engine/checkpoint/hugging_face.hpp"
 #include "engine/core/error.hpp"
 
@@ -8,7 +8,7 @@ namespace engine::checkpoint {
 
 namespace {
 
-using detail::Json;
+using engine::detail::Json;
 
 std::int64_t size(const Json& value) { return value.integer(1, (std::int64_t{1} << 31) - 1); }
 

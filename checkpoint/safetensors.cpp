@@ -9,14 +9,14 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/text.hpp"
+#include "src/core/text.hpp"
 #include "engine/core/error.hpp"
 
 namespace engine::checkpoint {
 
 namespace {
 
-using detail::printable;
+using engine::detail::printable;
 
 constexpr std::size_t kDataAlignment = 64;
 

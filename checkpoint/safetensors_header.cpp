@@ -7,7 +7,7 @@
 #include <optional>
 #include <unordered_set>
 
-#include "checkpoint/text.hpp"
+#include "src/core/text.hpp"
 #include "engine/checkpoint/safetensors.hpp"
 #include "engine/core/error.hpp"
 
@@ -15,7 +15,7 @@ namespace engine::checkpoint {
 
 namespace {
 
-using detail::printable;
+using engine::detail::printable;
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
 

@@ -1,6 +1,5 @@
 #include "engine/checkpoint/training_state.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -14,13 +13,12 @@
 #include "engine/core/atomic_file.hpp"
 #include "engine/core/mapped_file.hpp"
 #include "engine/core/version.hpp"
-#include "engine/ops/elementwise.hpp"
+#include "src/core/json.hpp"
 
 namespace engine::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "engine training state";
 constexpr int kVersion = 1;
@@ -127,14 +125,8 @@ void read_tensor(const SafetensorsFile& file, const std::string& name, const Ten
                  [](float v) { return bf16(v); });
 }
 
-template <class T>
-T field(const Json& json, const char* key, const fs::path& path) {
-  try {
-    return json.at(key).get<T>();
-  } catch (const nlohmann::json::exception&) {
-    ENGINE_FAIL(Errc::corrupt_data, "{}: field \"{}\" is missing or of the wrong type",
-                path.string(), key);
-  }
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
 }
 
 }  // namespace
@@ -170,17 +162,17 @@ void save_training_state(const fs::path& directory, const RunInfo& info,
       files.push_back(name);
     }
   }
-  Json manifest = {{"format", kFormat},
-                   {"version", kVersion},
-                   {"engine", version_string()},
-                   {"step", info.step},
-                   {"consumed_samples", info.consumed_samples},
-                   {"tokens", info.tokens},
-                   {"optimizer_steps", info.optimizer_steps},
-                   {"seed", info.seed},
-                   {"optimizer", info.optimizer},
-                   {"config", info.config},
-                   {"files", Json::array()}};
+  nlohmann::ordered_json manifest = {{"format", kFormat},
+                                     {"version", kVersion},
+                                     {"engine", version_string()},
+                                     {"step", info.step},
+                                     {"consumed_samples", info.consumed_samples},
+                                     {"tokens", info.tokens},
+                                     {"optimizer_steps", info.optimizer_steps},
+                                     {"seed", info.seed},
+                                     {"optimizer", info.optimizer},
+                                     {"config", info.config},
+                                     {"files", nlohmann::ordered_json::array()}};
   for (const std::string& name : files) {
     const fs::path path = staged.path() / name;
     manifest["files"].push_back(
@@ -191,39 +183,33 @@ void save_training_state(const fs::path& directory, const RunInfo& info,
 }
 
 RunInfo read_run_info(const fs::path& directory) {
+  using engine::detail::Json;
   const fs::path path = directory / "manifest.json";
   const MappedFile file(path);
-  const auto text = file.bytes();
-  const Json json = Json::parse(reinterpret_cast<const char*>(text.data()),
-                                reinterpret_cast<const char*>(text.data()) + text.size(), nullptr,
-                                /*allow_exceptions=*/false);
-  ENGINE_CHECK(json.is_object(), Errc::corrupt_data, "{}: not a JSON object", path.string());
-  ENGINE_CHECK(field<std::string>(json, "format", path) == kFormat &&
-                   field<int>(json, "version", path) == kVersion,
-               Errc::corrupt_data, "{}: not a training state of version {}", path.string(),
-               kVersion);
+  const Json json = Json::parse(text_of(file), path.string());
+  ENGINE_CHECK(
+      json.at("format").string() == kFormat && json.at("version").integer(0, INT32_MAX) == kVersion,
+      Errc::corrupt_data, "{}: not a training state of version {}", path.string(), kVersion);
   RunInfo info;
-  info.step = field<std::int64_t>(json, "step", path);
-  info.consumed_samples = field<std::int64_t>(json, "consumed_samples", path);
-  info.tokens = field<std::int64_t>(json, "tokens", path);
-  info.optimizer_steps = field<std::int64_t>(json, "optimizer_steps", path);
-  info.seed = field<std::int64_t>(json, "seed", path);
-  info.optimizer = field<std::string>(json, "optimizer", path);
-  info.config = field<std::string>(json, "config", path);
-  for (const Json& entry : field<Json>(json, "files", path)) {
-    const auto name = field<std::string>(entry, "name", path);
+  const auto count = [&](const char* key) { return json.at(key).integer(0, INT64_MAX); };
+  info.step = count("step");
+  info.consumed_samples = count("consumed_samples");
+  info.tokens = count("tokens");
+  info.optimizer_steps = count("optimizer_steps");
+  info.seed = count("seed");
+  info.optimizer = json.at("optimizer").string();
+  info.config = json.at("config").string();
+  for (const Json& entry : json.at("files").elements()) {
+    const std::string name = entry.at("name").string();
     ENGINE_CHECK(name.find("..") == std::string::npos && !name.starts_with('/'), Errc::corrupt_data,
                  "{}: file name \"{}\" leaves the directory", path.string(), name);
-    ENGINE_CHECK(checksum(directory / name) == field<std::string>(entry, "xxh3_128", path),
-                 Errc::corrupt_data,
+    ENGINE_CHECK(checksum(directory / name) == entry.at("xxh3_128").string(), Errc::corrupt_data,
                  "{}: its checksum differs from the manifest's: the file was damaged or changed",
                  (directory / name).string());
   }
   if (fs::exists(directory / "config.json")) {
     const MappedFile config(directory / "config.json");
-    info.model = parse_hugging_face_config(
-        {reinterpret_cast<const char*>(config.bytes().data()), config.bytes().size()},
-        config.path());
+    info.model = parse_hugging_face_config(text_of(config), config.path());
   }
   if (fs::is_directory(directory / "tokenizer")) info.tokenizer = directory / "tokenizer";
   return info;

@@ -2,11 +2,12 @@
 // are. Everything read here may be hostile.
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/core/error.hpp"
+#include "engine/data/meta.hpp"
 #include "engine/data/token_file.hpp"
+#include "src/core/text.hpp"
 #include "src/data/paths.hpp"
 
 namespace engine::data {
@@ -34,35 +35,20 @@ std::filesystem::path index_path(const std::filesystem::path& path) {
   return std::filesystem::path(path).replace_extension(".idx");
 }
 
-/// What the `meta.json` beside `file` says of it; `automatic` if there is none, or it is not ours.
+/// What the `meta.json` beside `file` says of it; raw_u16 if there is none that does.
 TokenFormat format_by_meta(const MappedFile& file) {
-  const auto path = file.path().parent_path() / "meta.json";
-  if (!detail::exists(path)) return TokenFormat::automatic;
-  const MappedFile meta_file(path);
-  const auto* text = reinterpret_cast<const char*>(meta_file.bytes().data());
-  const auto meta = nlohmann::json::parse(text, text + meta_file.size(), nullptr, false);
-  ENGINE_CHECK(!meta.is_discarded(), Errc::corrupt_data,
-               "{} is not valid JSON: repair it, or set data.format instead of \"auto\" for {}",
-               path.string(), file.path().string());
-  const auto files = meta.find("files");
-  if (!meta.is_object() || files == meta.end() || !files->is_object()) {
-    return TokenFormat::automatic;
-  }
-  const auto entry = files->find(file.path().filename().string());
-  const auto format = meta.find("format");
-  if (entry == files->end() || format == meta.end()) return TokenFormat::automatic;
-  const bool wide = *format == "raw_u32";
-  ENGINE_CHECK(wide || *format == "raw_u16", Errc::corrupt_data,
-               "{}: format: expected raw_u16 or raw_u32, got {}", path.string(),
-               format->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
-  const auto tokens =
-      entry->is_object() ? entry->value("tokens", nlohmann::json()) : nlohmann::json();
-  ENGINE_CHECK(tokens.is_number_integer() &&
-                   tokens == file.size() / (wide ? sizeof(std::uint32_t) : sizeof(std::uint16_t)),
-               Errc::corrupt_data, "{} has {} bytes, but {} says {} tokens of {}: prepare it again",
-               file.path().string(), file.size(), path.string(),
-               tokens.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
-               wide ? "4 bytes" : "2 bytes");
+  const std::optional<DataMeta> meta = read_meta(file.path());
+  if (!meta) return TokenFormat::raw_u16;
+  const bool wide = meta->format == "raw_u32";
+  ENGINE_CHECK(wide || meta->format == "raw_u16", Errc::corrupt_data,
+               "meta.json beside {}: format: expected raw_u16 or raw_u32, got {}",
+               file.path().string(), engine::detail::printable(meta->format));
+  const std::size_t width = wide ? sizeof(std::uint32_t) : sizeof(std::uint16_t);
+  ENGINE_CHECK(
+      static_cast<std::size_t>(meta->tokens) == file.size() / width, Errc::corrupt_data,
+      "{} has {} bytes, but the meta.json beside it says {} tokens of {} bytes: prepare it "
+      "again",
+      file.path().string(), file.size(), meta->tokens, width);
   return wide ? TokenFormat::raw_u32 : TokenFormat::raw_u16;
 }
 
@@ -113,8 +99,7 @@ TokenFile::Layout TokenFile::detect(const MappedFile& file) {
   if (file.path().extension() == ".bin" && detail::exists(index_path(file.path()))) {
     return megatron(file);
   }
-  const TokenFormat format = format_by_meta(file);
-  return raw(file, format == TokenFormat::automatic ? TokenFormat::raw_u16 : format);
+  return raw(file, format_by_meta(file));
 }
 
 TokenFile::Layout TokenFile::raw(const MappedFile& file, TokenFormat format) {

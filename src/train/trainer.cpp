@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "data_feed.hpp"
-#include "engine/checkpoint/hugging_face.hpp"
 #include "engine/checkpoint/training_state.hpp"
 #include "engine/core/atomic_file.hpp"
 #include "engine/core/version.hpp"
@@ -15,6 +14,7 @@
 #include "engine/ops/peak.hpp"
 #include "engine/train/metrics.hpp"
 #include "engine/train/progress.hpp"
+#include "hugging_face_weights.hpp"
 
 namespace engine::train {
 namespace {
@@ -31,16 +31,6 @@ parallel::RankContext::Options rank_options(const RunPlan& plan, bool quiet) {
   return options;
 }
 
-void load_hugging_face(Session& session, const std::string& directory) {
-  const checkpoint::HfModel hf = checkpoint::HfModel::open(directory);
-  for (parallel::Unit& unit : session.units()) {
-    for (int i = 0; i < unit.layout().entries(); ++i) {
-      hf.read(unit.parameters()[static_cast<std::size_t>(i)]->name(), unit.master(i).span<float>());
-    }
-    unit.masters_changed();
-  }
-}
-
 /// One run of training on this rank.
 class Run {
  public:
@@ -52,7 +42,7 @@ class Run {
         feed_(plan, session_) {}
 
   Outcome train() {
-    if (!plan_.hugging_face.empty()) load_hugging_face(session_, plan_.hugging_face);
+    if (!plan_.hugging_face.empty()) detail::load_hugging_face(session_, plan_.hugging_face);
     start();
     const Config& c = plan_.config;
     progress_.emplace(rank_.log(), c.train.steps, ops::measure_peak_gflops(rank_.device()),

@@ -94,13 +94,15 @@ TEST(TokenFile, FollowsTheMetaFileOfPrepare) {
   const TemporaryDirectory dir;
   write_file(dir / "train.bin", bytes_of<std::uint32_t>({3, 1}));
   write_file(dir / "other.bin", bytes_of<std::uint16_t>({3, 1}));
-  write_file(dir / "meta.json", R"({"format":"raw_u32","files":{"train.bin":{"tokens":2}}})");
+  write_file(dir / "meta.json",
+             R"({"format":"raw_u32","tokenizer":"bytes","tokenizer_identity":"0","vocab_size":257,)"
+             R"("files":{"train.bin":{"tokens":2}}})");
   EXPECT_EQ(TokenFile::open(dir / "train.bin", TokenFormat::automatic, 10).format(),
             TokenFormat::raw_u32);
   EXPECT_EQ(TokenFile::open(dir / "other.bin", TokenFormat::automatic, 10).format(),
             TokenFormat::raw_u16);
   write_file(dir / "train.bin", bytes_of<std::uint32_t>({3}));
-  expect_error(Errc::corrupt_data, "meta.json says 2 tokens",
+  expect_error(Errc::corrupt_data, "says 2 tokens",
                [&] { TokenFile::open(dir / "train.bin", TokenFormat::automatic, 10); });
 }
 

@@ -12,12 +12,14 @@ struct DataMeta {
   std::string tokenizer;  ///< name, for example "gpt2"
   std::string identity;   ///< hash of the tokenizer's files
   std::int64_t vocab_size = 0;
+  std::string format;       ///< "raw_u16" or "raw_u32"
+  std::int64_t tokens = 0;  ///< in the token file that was asked for
   std::optional<std::int32_t> end_of_text;
   std::filesystem::path tokenizer_directory;  ///< tokenizer/ beside it; empty if absent
 };
 
-/// Reads the meta.json beside a token file; nothing if there is none.
-/// Throws Errc::corrupt_data if it is not as `prepare` writes it.
+/// Reads the meta.json beside a token file; nothing if there is none that speaks of the file.
+/// Throws Errc::corrupt_data if it is damaged.
 std::optional<DataMeta> read_meta(const std::filesystem::path& token_file);
 
 }  // namespace engine::data

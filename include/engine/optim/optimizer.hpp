@@ -50,7 +50,7 @@ class Optimizer {
   virtual std::string_view name() const = 0;
   /// Names of the moment tensors, one [n] tensor each; also their names in checkpoints.
   virtual std::vector<std::string> moment_names() const = 0;
-  /// Updates master, moments and low_precision inside the segments = {}; padding is left as it is.
+  /// Updates master, moments and low_precision inside the segments; padding is left as it is.
   /// Element-wise rules give the same bits for any cut of a parameter into segments and states and
   /// for any thread count. bf16 moments are rounded to nearest, so a second moment stalls once its
   /// change falls below 2^-9 of it.

@@ -1,6 +1,6 @@
-#include "checkpoint/text.hpp"
+#include "src/core/text.hpp"
 
-namespace engine::checkpoint::detail {
+namespace engine::detail {
 
 std::string printable(std::string_view name) {
   constexpr std::size_t kMost = 200;
@@ -12,4 +12,4 @@ std::string printable(std::string_view name) {
   return text + (name.size() > kMost ? "...\"" : "\"");
 }
 
-}  // namespace engine::checkpoint::detail
+}  // namespace engine::detail

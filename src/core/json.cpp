@@ -1,12 +1,12 @@
-#include "checkpoint/json.hpp"
+#include "src/core/json.hpp"
 
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "checkpoint/text.hpp"
 #include "engine/core/error.hpp"
+#include "src/core/text.hpp"
 
-namespace engine::checkpoint::detail {
+namespace engine::detail {
 
 struct Json::Node {
   std::shared_ptr<const nlohmann::json> document;
@@ -127,4 +127,4 @@ std::string Json::where() const {
 
 std::string Json::text() const { return node_->shortened(); }
 
-}  // namespace engine::checkpoint::detail
+}  // namespace engine::detail

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace engine::checkpoint::detail {
+namespace engine::detail {
 
 /// A value inside a JSON document, which it keeps alive. Every wrong type, missing key or value out
 /// of range throws Errc::corrupt_data naming file and key.
@@ -42,4 +42,4 @@ class Json {
   std::shared_ptr<const Node> node_;
 };
 
-}  // namespace engine::checkpoint::detail
+}  // namespace engine::detail

@@ -1,0 +1,88 @@
+// train: runs a training config.
+#include <malloc.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "command.hpp"
+#include "engine/train/config.hpp"
+#include "engine/train/run_plan.hpp"
+#include "engine/train/trainer.hpp"
+
+namespace {
+
+constexpr int kStoppedEarly = 75;
+
+// Signal handlers reach nothing but objects of static storage.
+std::atomic<bool> stop_requested{false};
+
+void request_stop(int signal) {
+  if (stop_requested.exchange(true)) {  // asked twice: leave at once
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace engine;
+  // Memory that libraries free stays with the process: on common virtual machines fresh pages cost
+  // more than the work done in them.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+
+  apps::Command command("train",
+                        "Trains a GPT as a TOML config says.\n\n"
+                        "SIGINT or SIGTERM: finishes the step, saves a checkpoint, exits with 75.");
+  std::string config_path;
+  std::vector<std::string> sets;
+  std::string resume = "none";
+  train::TrainOptions options;
+  bool dry_run = false;
+  bool print_config = false;
+  bool reference = false;
+  int threads = -1;
+  CLI::App& app = command.options();
+  app.add_option("CONFIG", config_path, "Config file (docs/config.md)");
+  app.add_option("--set", sets, "Override a key: --set train.steps=10; a bare word is a string")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--resume", resume,
+                 "auto (newest checkpoint that verifies), none, or a checkpoint directory")
+      ->capture_default_str();
+  app.add_flag("--dry-run", dry_run, "Check the config; print program and predicted memory; stop");
+  app.add_flag("--print-config", print_config, "Print the resolved config and stop");
+  app.add_flag("--config-reference", reference, "Print docs/config.md and stop");
+  app.add_option("--trace", options.trace,
+                 "Write a Perfetto trace of the first steps to this file");
+  app.add_option("--threads", threads, "CPU threads, as train.threads");
+
+  return command.run(argc, argv, [&] {
+    if (reference) {
+      fmt::print("{}", train::config_reference());
+      return 0;
+    }
+    ENGINE_CHECK(!config_path.empty(), Errc::invalid_argument,
+                 "CONFIG is required; see train --help");
+    std::vector<std::pair<std::string, std::string>> overrides;
+    for (const std::string& set : sets) overrides.push_back(train::parse_override(set));
+    if (threads >= 0) overrides.emplace_back("train.threads", std::to_string(threads));
+    const train::RunPlan plan = train::resolve(train::load_config(config_path, overrides));
+    if (print_config) {
+      fmt::print("{}", train::to_toml(plan.config));
+      return 0;
+    }
+    if (dry_run) {
+      fmt::print("{}", train::describe(plan));
+      return 0;
+    }
+    options.resume = train::ResumeMode::parse(resume);
+    options.quiet = command.quiet();
+    options.stop = &stop_requested;
+    std::signal(SIGINT, request_stop);
+    std::signal(SIGTERM, request_stop);
+    return train::train(plan, options) == train::Outcome::stopped ? kStoppedEarly : 0;
+  });
+}
