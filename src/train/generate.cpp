@@ -108,19 +108,22 @@ void generate(const GenerateOptions& options, const std::function<void(std::stri
   }
   Generator generator(session, model, options.cache);
   emit(options.prompt);
-  std::string held;
+  // Decoded as a whole every time: what a piece looks like may depend on the one before it.
+  std::vector<std::int32_t> sequence = ids;
+  std::size_t emitted = tokenizer->decode(sequence).size();
   for (std::int64_t n = 0; n < options.max_tokens; ++n) {
     std::vector<float> logits = generator.logits(ids);
     logits.resize(static_cast<std::size_t>(tokenizer->vocab_size()));  // padded rows are no text
     const std::int32_t id = sampler.pick(logits);
     if (tokenizer->end_of_text() == id) break;
     ids.push_back(id);
-    held += tokenizer->decode({&id, 1});
-    const std::size_t whole = whole_characters(held);
-    emit(std::string_view(held).substr(0, whole));
-    held.erase(0, whole);
+    sequence.push_back(id);
+    const std::string text = tokenizer->decode(sequence);
+    const bool last = n + 1 == options.max_tokens;
+    const std::size_t whole = last ? text.size() : whole_characters(text);
+    if (whole > emitted) emit(std::string_view(text).substr(emitted, whole - emitted));
+    emitted = std::max(emitted, whole);
   }
-  emit(held);
 }
 
 }  // namespace engine::train
