@@ -73,7 +73,11 @@ struct Tile {
 template <class In, class Out>
 void multiply_tile(DeviceContext& device, const Matrix& a, const Matrix& b, const Tensor& c,
                    Write write, const Tensor& bias, const Tile& tile) {
-  const auto [row, column, m, n, k] = tile;
+  const Index row = tile.row;
+  const Index column = tile.column;
+  const Index m = tile.rows;
+  const Index n = tile.columns;
+  const Index k = tile.depth;
   const Index c_stride = std::max({c.stride(0), c.size(1), Index{1}});
   Out* const out = c.data<Out>() + row * c_stride + column;
   const bool add = write == Write::accumulate;
