@@ -11,8 +11,8 @@ namespace engine::ops {
 double measure_peak_gflops(DeviceContext& device) {
   if (device.kernels() == nullptr) return 0;
   using Clock = std::chrono::steady_clock;
-  constexpr int kRuns = 60;
-  constexpr std::int64_t kRounds = 100'000;  // about 0.3 ms
+  constexpr int kRuns = 100;
+  constexpr std::int64_t kRounds = 100'000;  // about 0.2 ms
   const int threads = device.pool().threads();
   std::vector<double> rates(static_cast<std::size_t>(threads));
   double best = 0;

@@ -9,9 +9,10 @@ double fma_loop(std::int64_t rounds) {
   constexpr int kChains = 12;  // enough to hide the latency of two units, and few enough to fit
   using Vector [[gnu::vector_size(kBytes)]] = float;
   std::array<Vector, kChains> sums;
-  // Each starts differently, or the compiler would compute them once.
+  // Each starts differently, or the compiler would compute them once (and one, a fixed point,
+  // never).
 #pragma GCC unroll 12
-  for (std::size_t i = 0; i < kChains; ++i) sums[i] = Vector{} + static_cast<float>(i);
+  for (std::size_t i = 0; i < kChains; ++i) sums[i] = Vector{} + static_cast<float>(i + 2);
   const Vector a = Vector{} + 0.999F;
   const Vector b = Vector{} + 0.001F;
   for (std::int64_t i = 0; i < rounds; ++i) {
