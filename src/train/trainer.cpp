@@ -72,7 +72,16 @@ class Run {
   /// Decides between a fresh start and a checkpoint, and loads it.
   void start() {
     const std::string& dir = plan_.config.checkpoint.dir;
-    if (options_.resume.kind == ResumeMode::Kind::path) return resume(options_.resume.path);
+    if (options_.resume.kind == ResumeMode::Kind::path) {
+      resume(options_.resume.path);
+      const auto all = checkpoint::list_checkpoints(dir);
+      const std::string newest = all.empty() ? "" : all.back().filename().string();
+      ENGINE_CHECK(newest <= checkpoint::checkpoint_name(info_.step), Errc::invalid_argument,
+                   "checkpoint.dir = {} holds {}, newer than {}: move it away, or use another "
+                   "directory, so that a later --resume auto takes the right one",
+                   dir, newest, options_.resume.path);
+      return;
+    }
     if (dir.empty()) {
       ENGINE_CHECK(options_.resume.kind == ResumeMode::Kind::none, Errc::invalid_argument,
                    "--resume auto needs checkpoint.dir: set it in the config");
@@ -90,12 +99,24 @@ class Run {
           return resume(*path);
         } catch (const Error& e) {
           if (e.code() != Errc::corrupt_data && e.code() != Errc::io) throw;
-          rank_.log().warning("passing over {}: {}", path->string(), e.what());
+          rank_.log().warning("passing over {} (kept as {}.damaged): {}", path->string(),
+                              path->filename().string(), e.what());
+          set_aside(*path);
         }
       }
     }
     fs::create_directories(dir);
     write_file(fs::path(dir) / "config.toml", to_toml(plan_.config));
+  }
+
+  /// Renames a damaged checkpoint, so that neither `keep` nor a later resume counts it.
+  static void set_aside(const fs::path& path) {
+    const fs::path aside = path.string() + ".damaged";
+    std::error_code error;
+    fs::remove_all(aside, error);
+    fs::rename(path, aside, error);
+    ENGINE_CHECK(!error, Errc::io, "cannot rename {} to {}: {}", path.string(), aside.string(),
+                 error.message());
   }
 
   void resume(const fs::path& path) {

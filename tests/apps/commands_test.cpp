@@ -186,7 +186,10 @@ TEST_F(Commands, ResumePassesOverADamagedCheckpoint) {
   EXPECT_EQ(f.status, 0) << f.err;
   EXPECT_NE(f.err.find("passing over"), std::string::npos) << f.err;
   EXPECT_NE(f.err.find("at step 4"), std::string::npos) << f.err;
+  EXPECT_EQ(checkpoints(),
+            (std::vector<std::string>{"step-00000004", "step-00000006", "step-00000006.damaged"}));
   expect_error("config.toml --resume checkpoints/step-00000099", 3, "step-00000099");
+  expect_error("config.toml --resume checkpoints/step-00000004", 2, "holds step-00000006");
 }
 
 TEST_F(Commands, DryRunAndPrintConfigTouchNothing) {
@@ -247,7 +250,7 @@ TEST_F(Commands, BadInputGetsACodeAndOneLine) {
 
 TEST_F(Commands, ADivergedRunEndsWithItsCode) {
   expect_error(
-      "config.toml --set optimizer.lr=1e30 --set lr_schedule.kind=constant --set "
+      "config.toml --set optimizer.lr=1e6 --set lr_schedule.kind=constant --set "
       "lr_schedule.warmup_steps=0 --set guard.max_skips=2 --set train.steps=50 --set "
       "optimizer.name=sgd --set optimizer.clip_grad_norm=0.0",
       5, "diverged");
