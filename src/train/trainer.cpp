@@ -49,16 +49,12 @@ class Run {
                       options_.quiet);
     if (!c.metrics.jsonl.empty()) metrics_.emplace(c.metrics.jsonl, info_.step);
     announce();
+    if (info_.step == c.train.steps) settle(true);  // nothing left to train
     while (info_.step < c.train.steps) {
       step();
       const bool last = info_.step == c.train.steps;
-      if (feed_.has_validation() &&
-          (last || (c.train.eval_every > 0 && info_.step % c.train.eval_every == 0))) {
-        evaluate();
-      }
-      const bool stop = options_.stop != nullptr && options_.stop->load() && !last;
-      if (last || stop || (c.checkpoint.every > 0 && info_.step % c.checkpoint.every == 0)) save();
-      if (!options_.trace.empty() && (last || stop || traced_ == kTracedSteps)) write_trace();
+      const bool stop = !last && options_.stop != nullptr && options_.stop->load();
+      settle(last || stop);
       if (stop) {
         progress_->event(fmt::format("stopped on request after step {}", info_.step));
         return Outcome::stopped;
@@ -69,6 +65,16 @@ class Run {
   }
 
  private:
+  /// What is due between steps: evaluation, a checkpoint, the trace. All of it at the end.
+  void settle(bool end) {
+    const Config& c = plan_.config;
+    const auto due = [&](std::int64_t every) { return every > 0 && info_.step % every == 0; };
+    const bool finished = info_.step == c.train.steps;
+    if (feed_.has_validation() && (finished || due(c.train.eval_every))) evaluate();
+    if (end || due(c.checkpoint.every)) save();
+    if (!options_.trace.empty() && (end || traced_ == kTracedSteps)) write_trace();
+  }
+
   /// Decides between a fresh start and a checkpoint, and loads it.
   void start() {
     const std::string& dir = plan_.config.checkpoint.dir;
@@ -212,6 +218,7 @@ class Run {
       info.tokenizer = meta->tokenizer_directory;
     }
     const fs::path path = fs::path(c.checkpoint.dir) / checkpoint::checkpoint_name(info.step);
+    if (fs::exists(path)) return;  // resumed at this step
     session_.save(path.string(), info);
     progress_->event(fmt::format("saved {}", path.string()));
     auto all = checkpoint::list_checkpoints(c.checkpoint.dir);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "engine/checkpoint/safetensors.hpp"
 #include "tests/support/process.hpp"
 
 namespace engine {
@@ -190,6 +191,28 @@ TEST_F(Commands, ResumePassesOverADamagedCheckpoint) {
             (std::vector<std::string>{"step-00000004", "step-00000006", "step-00000006.damaged"}));
   expect_error("config.toml --resume checkpoints/step-00000099", 3, "step-00000099");
   expect_error("config.toml --resume checkpoints/step-00000004", 2, "holds step-00000006");
+}
+
+TEST_F(Commands, ACheckpointOfImportedWeightsHoldsThemBitwise) {
+  for (const char* name : {"gpt2_tiny", "llama_tiny"}) {
+    const std::string fixture = std::string(ENGINE_TEST_DIR) + "/golden/" + name;
+    write("import.toml",
+          "[model]\ninit = \"hf:" + fixture +
+              "\"\n[batch]\nglobal = 1\n[optimizer]\nlr = 1.0\n[data]\ntrain = [\"" + fixture +
+              "/tokens.bin\"]\n[train]\nsteps = 0\n[checkpoint]\ndir = \"" + name + "\"\n");
+    ASSERT_EQ(run("train", "import.toml --quiet").status, 0);
+    const auto in = checkpoint::SafetensorsFile::open(fixture + "/model.safetensors");
+    const auto out =
+        checkpoint::SafetensorsFile::open(dir_ / name / "step-00000000" / "model.safetensors");
+    ASSERT_EQ(in.tensors().size(), out.tensors().size());
+    for (const auto& t : in.tensors()) {
+      EXPECT_EQ(out.at(t.name).shape, t.shape);
+      const auto a = in.data(t.name);
+      const auto b = out.data(t.name);
+      EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << t.name;
+    }
+    EXPECT_EQ(run("train", "import.toml --quiet --resume auto").status, 0);  // already finished
+  }
 }
 
 TEST_F(Commands, DryRunAndPrintConfigTouchNothing) {
