@@ -8,12 +8,12 @@
 #include <optional>
 #include <system_error>
 
+#include "engine/core/atomic_file.hpp"
 #include "engine/core/error.hpp"
 #include "engine/core/mapped_file.hpp"
 #include "engine/data/tokenizer.hpp"
 #include "src/core/json.hpp"
 #include "src/data/documents.hpp"
-#include "src/data/output_file.hpp"
 #include "src/data/paths.hpp"
 
 namespace engine::data {
@@ -55,7 +55,7 @@ class TokenWriter {
 
   std::int64_t tokens() const noexcept { return tokens_; }
   void finish() { file_.finish(); }
-  void publish() { file_.publish(); }
+  void commit() { file_.commit(); }
 
   JsonValue meta() const {
     return JsonValue::object(
@@ -68,7 +68,7 @@ class TokenWriter {
     file_.write(bytes);
   }
 
-  detail::OutputFile file_;
+  AtomicFile file_;
   bool wide_;
   std::unique_ptr<XXH3_state_t, FreeHash> hash_;
   std::vector<std::uint16_t> narrow_;
@@ -260,7 +260,7 @@ PrepareResult prepare(const PrepareOptions& options) {
   JsonValue files = JsonValue::object({{"train.bin", train.meta()}});
   if (val) files.set("val.bin", val->meta());
   const JsonValue meta = make_meta(options, *tokenizer, wide, result, files);
-  detail::OutputFile meta_file(options.out / "meta.json");
+  AtomicFile meta_file(options.out / "meta.json");
   meta_file.write(meta.dump(2) + "\n");
   TokenizerFolder folder(options.out / "tokenizer", *tokenizer);
   meta_file.finish();
@@ -272,10 +272,9 @@ PrepareResult prepare(const PrepareOptions& options) {
   remove_existing(options.out / "train.bin");
   if (!val) remove_existing(options.out / "val.bin");
   folder.publish();
-  meta_file.publish();
-  if (val) val->publish();
-  train.publish();
-  detail::sync_directory(options.out);
+  meta_file.commit();
+  if (val) val->commit();
+  train.commit();
   return result;
 }
 

@@ -4,10 +4,10 @@
 
 #include <system_error>
 
+#include "engine/core/atomic_file.hpp"
 #include "engine/core/error.hpp"
 #include "engine/core/mapped_file.hpp"
 #include "src/core/json.hpp"
-#include "src/data/output_file.hpp"
 #include "src/data/paths.hpp"
 #include "src/data/tokenizers.hpp"
 
@@ -86,16 +86,9 @@ void Tokenizer::save(const std::filesystem::path& directory) const {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   ENGINE_CHECK(!error, Errc::io, "cannot create {}: {}", directory.string(), error.message());
-  const auto write = [&](const std::string& file, std::string_view contents) {
-    detail::OutputFile out(directory / file);
-    out.write(contents);
-    out.finish();
-    out.publish();
-  };
-  for (const TokenizerFile& file : files_) write(file.name, file.contents);
+  for (const TokenizerFile& file : files_) write_file(directory / file.name, file.contents);
   const JsonValue info = JsonValue::object({{"identity", identity_}, {"name", name_}});
-  write(kInfoFile, info.dump(2) + "\n");
-  detail::sync_directory(directory);
+  write_file(directory / kInfoFile, info.dump(2) + "\n");
 }
 
 std::string detail::read_text(const std::filesystem::path& path, std::size_t limit_bytes) {

@@ -59,6 +59,19 @@ TEST_F(AtomicFileTest, AppearsOnlyWithCommit) {
   EXPECT_THROW(file.write("more"), Error);
 }
 
+TEST_F(AtomicFileTest, FinishedFilesWaitForTheirCommit) {
+  AtomicFile file(directory_ / "a");
+  file.write("text");
+  file.finish();
+  EXPECT_FALSE(fs::exists(directory_ / "a"));
+  EXPECT_THROW(file.write("more"), Error);
+  file.commit();
+  EXPECT_EQ(read(directory_ / "a"), "text");
+  EXPECT_THROW(file.commit(), Error);
+  { AtomicFile(directory_ / "b").finish(); }
+  EXPECT_EQ(entries(), 1);
+}
+
 TEST_F(AtomicFileTest, TwoWritersOfOneNameDoNotMix) {
   AtomicFile a(directory_ / "a");
   AtomicFile b(directory_ / "a");
