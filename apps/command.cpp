@@ -39,7 +39,7 @@ Option Option::choices(const std::vector<std::string>& values) {
 }
 
 Option Option::repeatable(const std::string& value_name) {
-  option_->type_name(value_name)->expected(1)->take_all();
+  option_->type_name(value_name)->expected(1)->allow_extra_args(false)->take_all();
   return *this;
 }
 
