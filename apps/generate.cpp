@@ -10,23 +10,21 @@ int main(int argc, char** argv) {
       "Samples text from a checkpoint or a Hugging Face directory. The text alone "
       "goes to stdout.");
   train::GenerateOptions options;
-  CLI::App& app = command.options();
-  app.add_option("--checkpoint", options.checkpoint, "Checkpoint or Hugging Face directory")
-      ->required();
-  app.add_option("--prompt", options.prompt, "Text to continue")->required();
-  app.add_option("--tokenizer", options.tokenizer,
+  command.option("--checkpoint", options.checkpoint, "Checkpoint or Hugging Face directory")
+      .required();
+  command.option("--prompt", options.prompt, "Text to continue").required();
+  command.option("--tokenizer", options.tokenizer,
                  "bytes, gpt2:DIR or sentencepiece:FILE (default: the checkpoint's own)");
-  app.add_option("--max-tokens", options.max_tokens, "Tokens to add")->capture_default_str();
-  app.add_option("--temperature", options.temperature, "0 = always the likeliest token")
-      ->capture_default_str();
-  app.add_option("--top-k", options.top_k, "Sample among the k likeliest; 0 = off")
-      ->capture_default_str();
-  app.add_option("--top-p", options.top_p, "Sample among the likeliest that together reach p")
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of the random numbers")->capture_default_str();
-  app.add_option("--threads", options.threads, "CPU threads; 0 = all")->capture_default_str();
-  app.add_flag("--bf16", options.bf16, "Compute in bf16");
-  app.add_flag("!--no-cache", options.cache, "Run the whole sequence for every token");
+  command.option("--max-tokens", options.max_tokens, "Tokens to add").show_default();
+  command.option("--temperature", options.temperature, "0 = always the likeliest token")
+      .show_default();
+  command.option("--top-k", options.top_k, "Sample among the k likeliest; 0 = off").show_default();
+  command.option("--top-p", options.top_p, "Sample among the likeliest that together reach p")
+      .show_default();
+  command.option("--seed", options.seed, "Of the random numbers").show_default();
+  command.option("--threads", options.threads, "CPU threads; 0 = all").show_default();
+  command.flag("--bf16", options.bf16, "Compute in bf16");
+  command.flag("!--no-cache", options.cache, "Run the whole sequence for every token");
   return command.run(argc, argv, [&] {
     train::generate(options, [](std::string_view text) {
       std::fwrite(text.data(), 1, text.size(), stdout);

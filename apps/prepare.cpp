@@ -42,19 +42,18 @@ int main(int argc, char** argv) {
   PrepareOptions options;
   std::string split = "file";
   engine::apps::Command command("prepare", kDescription);
-  CLI::App& app = command.options();
-  app.add_option("--tokenizer", options.tokenizer, "bytes, gpt2:DIR or sentencepiece:FILE")
-      ->required();
-  app.add_option("--out", options.out, "Folder to write to")->required();
-  app.add_option("--val-fraction", options.val_fraction, "Part that is for validation, in [0, 1)")
-      ->capture_default_str();
-  app.add_option("--split", split, "What is a document: a file, a line, or blank lines between")
-      ->check(CLI::IsMember({"file", "line", "blank"}))
-      ->capture_default_str();
-  app.add_flag("--append-eot", options.append_eot,
+  command.option("--tokenizer", options.tokenizer, "bytes, gpt2:DIR or sentencepiece:FILE")
+      .required();
+  command.option("--out", options.out, "Folder to write to").required();
+  command.option("--val-fraction", options.val_fraction, "Part that is for validation, in [0, 1)")
+      .show_default();
+  command.option("--split", split, "What is a document: a file, a line, or blank lines between")
+      .choices({"file", "line", "blank"})
+      .show_default();
+  command.flag("--append-eot", options.append_eot,
                "End documents with the end-of-text token, in place of the line ends between them");
-  app.add_flag("--force", options.force, "Replace an existing train.bin");
-  app.add_option("INPUT", options.inputs, "Text or .jsonl files")->required();
+  command.flag("--force", options.force, "Replace an existing train.bin");
+  command.option("INPUT", options.inputs, "Text or .jsonl files").required();
   return command.run(argc, argv, [&] {
     options.split = engine::data::parse_document_split(split);
     if (!command.quiet() && ::isatty(STDERR_FILENO) != 0) options.progress = show_progress;

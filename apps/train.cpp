@@ -43,21 +43,19 @@ int main(int argc, char** argv) {
   bool print_config = false;
   bool reference = false;
   int threads = -1;
-  CLI::App& app = command.options();
-  app.add_option("CONFIG", config_path, "Config file (docs/config.md)");
-  app.add_option("--set", sets, "Override a key: --set train.steps=10; a bare word is a string")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  app.add_option("--resume", resume,
-                 "auto (newest checkpoint that verifies), none, or a checkpoint directory")
-      ->capture_default_str();
-  app.add_flag("--dry-run", dry_run, "Check the config; print program and predicted memory; stop");
-  app.add_flag("--print-config", print_config, "Print the resolved config and stop");
-  app.add_flag("--config-reference", reference, "Print docs/config.md and stop");
-  app.add_option("--trace", options.trace,
+  command.option("CONFIG", config_path, "Config file (docs/config.md)");
+  command.option("--set", sets, "Override a key: --set train.steps=10; a bare word is a string")
+      .repeatable("KEY=VALUE");
+  command
+      .option("--resume", resume,
+              "auto (newest checkpoint that verifies), none, or a checkpoint directory")
+      .show_default();
+  command.flag("--dry-run", dry_run, "Check the config; print program and predicted memory; stop");
+  command.flag("--print-config", print_config, "Print the resolved config and stop");
+  command.flag("--config-reference", reference, "Print docs/config.md and stop");
+  command.option("--trace", options.trace,
                  "Write a Perfetto trace of the first steps to this file");
-  app.add_option("--threads", threads, "CPU threads, as train.threads");
+  command.option("--threads", threads, "CPU threads, as train.threads");
 
   return command.run(argc, argv, [&] {
     if (reference) {

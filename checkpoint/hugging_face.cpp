@@ -7,10 +7,10 @@
 #include <system_error>
 #include <utility>
 
-#include "src/core/json.hpp"
-#include "src/core/text.hpp"
 #include "engine/core/atomic_file.hpp"
 #include "engine/core/error.hpp"
+#include "src/core/json.hpp"
+#include "src/core/text.hpp"
 
 namespace engine::checkpoint {
 
@@ -65,8 +65,8 @@ std::map<std::string, std::vector<std::string>> read_index(const fs::path& path)
   const Json json = Json::parse(read_text(path), path.string());
   const Json map = json.at("weight_map");
   std::map<std::string, std::vector<std::string>> shards;
-  for (const std::string& tensor : map.keys()) {
-    const std::string file = map.at(tensor).string();
+  map.for_each_member([&](const std::string& tensor, const Json& value) {
+    const std::string& file = value.string();
     ENGINE_CHECK(
         !file.empty() && file != "." && file != ".." &&
             file.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos,
@@ -74,7 +74,7 @@ std::map<std::string, std::vector<std::string>> read_index(const fs::path& path)
         "{}: weight_map puts {} into {}: expected the name of a file in the same directory",
         path.string(), printable(tensor), printable(file));
     shards[file].push_back(tensor);
-  }
+  });
   ENGINE_CHECK(!shards.empty(), Errc::corrupt_data, "{}: weight_map is empty", path.string());
   return shards;
 }

@@ -1,14 +1,13 @@
-#include <nlohmann/json.hpp>
-
-#include "src/core/json.hpp"
 #include "engine/checkpoint/hugging_face.hpp"
 #include "engine/core/error.hpp"
+#include "src/core/json.hpp"
 
 namespace engine::checkpoint {
 
 namespace {
 
 using engine::detail::Json;
+using engine::detail::JsonValue;
 
 std::int64_t size(const Json& value) { return value.integer(1, (std::int64_t{1} << 31) - 1); }
 
@@ -145,43 +144,45 @@ nn::ModelConfig parse_hugging_face_config(std::string_view text,
 
 std::string hugging_face_config(const nn::ModelConfig& config, DType dtype,
                                 std::optional<std::int64_t> end_of_text) {
-  nlohmann::ordered_json json;
+  JsonValue json = JsonValue::object();
   if (config.family == nn::Family::gpt2) {
-    json["architectures"] = {"GPT2LMHeadModel"};
-    json["model_type"] = "gpt2";
-    json["vocab_size"] = config.vocab_size;
-    json["n_positions"] = config.context_length;
-    json["n_ctx"] = config.context_length;
-    json["n_embd"] = config.hidden_size;
-    json["n_layer"] = config.layers;
-    json["n_head"] = config.heads;
-    json["n_inner"] = config.ffn_size;
-    json["activation_function"] = "gelu_new";
-    json["layer_norm_epsilon"] = config.norm_eps;
-    for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) json[key] = config.dropout;
+    json.set("architectures", JsonValue::array({"GPT2LMHeadModel"}));
+    json.set("model_type", "gpt2");
+    json.set("vocab_size", config.vocab_size);
+    json.set("n_positions", config.context_length);
+    json.set("n_ctx", config.context_length);
+    json.set("n_embd", config.hidden_size);
+    json.set("n_layer", config.layers);
+    json.set("n_head", config.heads);
+    json.set("n_inner", config.ffn_size);
+    json.set("activation_function", "gelu_new");
+    json.set("layer_norm_epsilon", config.norm_eps);
+    for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+      json.set(key, config.dropout);
+    }
   } else {
-    json["architectures"] = {"LlamaForCausalLM"};
-    json["model_type"] = "llama";
-    json["vocab_size"] = config.vocab_size;
-    json["max_position_embeddings"] = config.context_length;
-    json["hidden_size"] = config.hidden_size;
-    json["intermediate_size"] = config.ffn_size;
-    json["num_hidden_layers"] = config.layers;
-    json["num_attention_heads"] = config.heads;
-    json["num_key_value_heads"] = config.kv_heads;
-    json["head_dim"] = config.head_dim;
-    json["hidden_act"] = "silu";
-    json["rms_norm_eps"] = config.norm_eps;
-    json["rope_theta"] = config.rope_theta;
-    json["attention_bias"] = false;
-    json["mlp_bias"] = false;
+    json.set("architectures", JsonValue::array({"LlamaForCausalLM"}));
+    json.set("model_type", "llama");
+    json.set("vocab_size", config.vocab_size);
+    json.set("max_position_embeddings", config.context_length);
+    json.set("hidden_size", config.hidden_size);
+    json.set("intermediate_size", config.ffn_size);
+    json.set("num_hidden_layers", config.layers);
+    json.set("num_attention_heads", config.heads);
+    json.set("num_key_value_heads", config.kv_heads);
+    json.set("head_dim", config.head_dim);
+    json.set("hidden_act", "silu");
+    json.set("rms_norm_eps", config.norm_eps);
+    json.set("rope_theta", config.rope_theta);
+    json.set("attention_bias", false);
+    json.set("mlp_bias", false);
   }
-  json["tie_word_embeddings"] = config.tie_embeddings;
+  json.set("tie_word_embeddings", config.tie_embeddings);
   if (end_of_text) {
-    json["bos_token_id"] = *end_of_text;
-    json["eos_token_id"] = *end_of_text;
+    json.set("bos_token_id", *end_of_text);
+    json.set("eos_token_id", *end_of_text);
   }
-  json["torch_dtype"] = torch_name(dtype);
+  json.set("torch_dtype", torch_name(dtype));
   return json.dump(2) + "\n";
 }
 

@@ -5,17 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
-#include "src/core/text.hpp"
 #include "engine/core/error.hpp"
+#include "src/core/json.hpp"
+#include "src/core/text.hpp"
 
 namespace engine::checkpoint {
 
 namespace {
 
+using engine::detail::json_string;
 using engine::detail::printable;
 
 constexpr std::size_t kDataAlignment = 64;
@@ -51,15 +52,6 @@ std::string_view stored_name(DType dtype) {
 
 std::size_t bytes_of(const TensorDeclaration& tensor) {
   return static_cast<std::size_t>(tensor.shape.numel()) * size_of(tensor.dtype);
-}
-
-std::string json_string(const std::string& text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception& error) {
-    ENGINE_FAIL(Errc::internal, "{} cannot be written to a safetensors file: {}", printable(text),
-                error.what());
-  }
 }
 
 /// Length, JSON and the spaces that align the data.

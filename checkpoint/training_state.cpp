@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "engine/checkpoint/hugging_face.hpp"
@@ -19,6 +18,8 @@ namespace engine::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using engine::detail::Json;
+using engine::detail::JsonValue;
 
 constexpr std::string_view kFormat = "engine training state";
 constexpr int kVersion = 1;
@@ -162,28 +163,28 @@ void save_training_state(const fs::path& directory, const RunInfo& info,
       files.push_back(name);
     }
   }
-  nlohmann::ordered_json manifest = {{"format", kFormat},
-                                     {"version", kVersion},
-                                     {"engine", version_string()},
-                                     {"step", info.step},
-                                     {"consumed_samples", info.consumed_samples},
-                                     {"tokens", info.tokens},
-                                     {"optimizer_steps", info.optimizer_steps},
-                                     {"seed", info.seed},
-                                     {"optimizer", info.optimizer},
-                                     {"config", info.config},
-                                     {"files", nlohmann::ordered_json::array()}};
+  JsonValue list = JsonValue::array();
   for (const std::string& name : files) {
     const fs::path path = staged.path() / name;
-    manifest["files"].push_back(
-        {{"name", name}, {"bytes", fs::file_size(path)}, {"xxh3_128", checksum(path)}});
+    list.push(JsonValue::object(
+        {{"name", name}, {"bytes", fs::file_size(path)}, {"xxh3_128", checksum(path)}}));
   }
+  const JsonValue manifest = JsonValue::object({{"format", kFormat},
+                                                {"version", kVersion},
+                                                {"engine", version_string()},
+                                                {"step", info.step},
+                                                {"consumed_samples", info.consumed_samples},
+                                                {"tokens", info.tokens},
+                                                {"optimizer_steps", info.optimizer_steps},
+                                                {"seed", info.seed},
+                                                {"optimizer", info.optimizer},
+                                                {"config", info.config},
+                                                {"files", list}});
   write_file(staged.path() / "manifest.json", manifest.dump(1) + "\n");
   staged.commit();
 }
 
 RunInfo read_run_info(const fs::path& directory) {
-  using engine::detail::Json;
   const fs::path path = directory / "manifest.json";
   const MappedFile file(path);
   const Json json = Json::parse(text_of(file), path.string());

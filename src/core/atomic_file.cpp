@@ -34,7 +34,7 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
 AtomicFile::~AtomicFile() { discard(); }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  ENGINE_ASSERT(fd_ >= 0, "write to {} after it was committed or failed", path_.string());
+  ENGINE_ASSERT(fd_ >= 0, "write to {} after it was finished or failed", path_.string());
   if (pending_.size() + bytes.size() > kPendingBytes) {
     write_through(pending_);
     pending_.clear();
@@ -49,15 +49,21 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::sync() {
-  ENGINE_ASSERT(fd_ >= 0, "flush of {} after it was committed or failed", path_.string());
+  ENGINE_ASSERT(fd_ >= 0, "flush of {} after it was finished or failed", path_.string());
   write_through(pending_);
   pending_.clear();
   if (::fsync(fd_) != 0) fail("flush");
 }
 
-void AtomicFile::commit() {
+void AtomicFile::finish() {
   sync();
   if (::close(std::exchange(fd_, -1)) != 0) fail("close");
+}
+
+void AtomicFile::commit() {
+  if (fd_ >= 0) finish();
+  ENGINE_ASSERT(!temporary_.empty(), "commit of {} after it was committed or failed",
+                path_.string());
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename to");
   temporary_.clear();
   sync_directory(directory_of(path_));

@@ -1,13 +1,15 @@
 #include "src/data/documents.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/core/error.hpp"
+#include "src/core/json.hpp"
 
 namespace engine::data::detail {
 namespace {
+
+using engine::detail::Json;
 
 /// Takes the first line off `rest`, with its line end.
 std::string_view take_line(std::string_view& rest) {
@@ -60,15 +62,11 @@ void split_json_lines(const MappedFile& file, std::string_view text,
   for (std::int64_t number = 1; !rest.empty(); ++number) {
     const std::string_view line = take_line(rest);
     if (is_blank(line)) continue;
-    const auto object = nlohmann::json::parse(line, nullptr, false);
-    ENGINE_CHECK(!object.is_discarded(), Errc::corrupt_data,
-                 "{}:{}: not valid JSON: expected one object a line, in UTF-8",
-                 file.path().string(), number);
-    const auto found = object.find("text");
-    ENGINE_CHECK(object.is_object() && found != object.end() && found->is_string(),
-                 Errc::corrupt_data, "{}:{}: expected an object with a string \"text\"",
-                 file.path().string(), number);
-    const auto& value = found->get_ref<const std::string&>();
+    const std::string where = fmt::format("{}:{}", file.path().string(), number);
+    const auto object = Json::try_parse(line, where);
+    ENGINE_CHECK(object, Errc::corrupt_data,
+                 "{}: not valid JSON: expected one object a line, in UTF-8", where);
+    const std::string& value = object->at("text").string();
     if (!value.empty()) take({value, value, text.size() - rest.size()});
   }
 }

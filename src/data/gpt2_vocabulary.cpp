@@ -1,25 +1,20 @@
 #include "src/data/gpt2_vocabulary.hpp"
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "engine/core/error.hpp"
+#include "src/core/json.hpp"
+#include "src/core/text.hpp"
 
 namespace engine::data::detail {
 namespace {
 
-using nlohmann::json;
+using engine::detail::Json;
+using engine::detail::printable;
 
 constexpr const char* kEndOfText = "<|endoftext|>";
-
-/// Printable form of text that may hold anything, for one-line errors.
-std::string printable(const json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > 80) text = text.substr(0, 77) + "...";
-  return text;
-}
 
 /// The inverse of GPT-2's bytes_to_unicode: printable bytes stand for themselves, the others, in
 /// order, are U+0100 and up. -1: no byte.
@@ -55,17 +50,14 @@ class Parser {
   explicit Parser(std::string where) : where_(std::move(where)) { result_.byte_ids.fill(-1); }
 
   /// A `literal` token is an added one: its text is meant as it stands, and no merge makes it.
-  void add_token(const std::string& token, const json& id, bool literal) {
-    ENGINE_CHECK(id.is_number_integer(), Errc::corrupt_data,
+  void add_token(const std::string& token, const Json& id, bool literal) {
+    ENGINE_CHECK(id.kind() == Json::Kind::integer, Errc::corrupt_data,
                  "{}: token {}: expected an integer id, got {}", where_, printable(token),
-                 printable(id));
-    const auto value = id.is_number_unsigned() && id.get<std::uint64_t>() > INT32_MAX
-                           ? std::int64_t{INT32_MAX}
-                           : id.get<std::int64_t>();
-    ENGINE_CHECK(value >= 0 && value < INT32_MAX, Errc::corrupt_data,
-                 "{}: token {}: expected an id in [0, 2^31), got {}", where_, printable(token),
-                 printable(id));
-    const auto number = static_cast<std::int32_t>(value);
+                 id.text());
+    const auto value = id.find_integer(0, INT32_MAX - 1);
+    ENGINE_CHECK(value, Errc::corrupt_data, "{}: token {}: expected an id in [0, 2^31), got {}",
+                 where_, printable(token), id.text());
+    const auto number = static_cast<std::int32_t>(*value);
     const auto [known, fresh] = ids_.try_emplace(token, Entry{number, literal});
     ENGINE_CHECK(known->second.id == number, Errc::corrupt_data, "{}: token {} has ids {} and {}",
                  where_, printable(token), known->second.id, number);
@@ -128,12 +120,12 @@ class Parser {
   Gpt2Vocabulary result_;
 };
 
-json parse_object(const TokenizerFile& file, const std::string& where) {
-  json value = json::parse(file.contents, nullptr, false);
-  ENGINE_CHECK(!value.is_discarded(), Errc::corrupt_data, "{}: not valid JSON", where);
-  ENGINE_CHECK(value.is_object(), Errc::corrupt_data, "{}: expected a JSON object, got {}", where,
-               value.type_name());
-  return value;
+Json parse_object(const TokenizerFile& file, const std::string& where) {
+  std::optional<Json> value = Json::try_parse(file.contents, where);
+  ENGINE_CHECK(value, Errc::corrupt_data, "{}: not valid JSON", where);
+  ENGINE_CHECK(value->is_object(), Errc::corrupt_data, "{}: expected a JSON object, got {}", where,
+               value->text());
+  return *std::move(value);
 }
 
 void add_merge_lines(Parser& parser, std::string_view text, const std::string& where) {
@@ -154,78 +146,120 @@ void add_merge_lines(Parser& parser, std::string_view text, const std::string& w
   }
 }
 
+/// Null, false, "" and 0: the key is there, but sets nothing.
+bool sets_nothing(const Json& value) {
+  switch (value.kind()) {
+    case Json::Kind::null:
+      return true;
+    case Json::Kind::boolean:
+      return !value.boolean();
+    case Json::Kind::string:
+      return value.string().empty();
+    case Json::Kind::integer:
+    case Json::Kind::number:
+      return value.number() == 0;
+    default:
+      return false;
+  }
+}
+
 /// Refuses what would make other ids than plain GPT-2: a key that is set to something else.
-void expect_plain(const json& object, const char* key, const std::string& where) {
+void expect_plain(const Json& object, std::string_view key, const std::string& where) {
   const auto found = object.find(key);
-  const bool plain =
-      found == object.end() || found->is_null() || *found == false || *found == "" || *found == 0;
-  ENGINE_CHECK(plain, Errc::invalid_argument, "{}: {} = {} is not supported", where, key,
-               printable(found == object.end() ? json() : *found));
+  ENGINE_CHECK(!found || sets_nothing(*found), Errc::invalid_argument,
+               "{}: {} = {} is not supported", where, key, found->text());
 }
 
-const json& member(const json& object, const char* key, const std::string& where) {
+/// A member that must be there, even if it is null.
+Json member(const Json& object, std::string_view key, const std::string& where) {
   ENGINE_CHECK(object.is_object(), Errc::corrupt_data, "{}: expected an object with {}, got {}",
-               where, key, printable(object));
-  const auto found = object.find(key);
-  ENGINE_CHECK(found != object.end(), Errc::corrupt_data, "{}: {} is missing", where, key);
-  return *found;
+               where, key, object.text());
+  std::optional<Json> found = object.find_or_null(key);
+  ENGINE_CHECK(found, Errc::corrupt_data, "{}: {} is missing", where, key);
+  return *std::move(found);
 }
 
-void check_hugging_face(const json& root, const std::string& where) {
-  const json& model = member(root, "model", where);
+bool is_string(const Json& value, std::string_view wanted) {
+  return value.kind() == Json::Kind::string && value.string() == wanted;
+}
+
+/// Whether the member `key` is `wanted`; if it is missing, `fallback` counts.
+bool is_boolean(const Json& object, std::string_view key, bool fallback, bool wanted) {
+  const auto found = object.find_or_null(key);
+  if (!found) return fallback == wanted;
+  return found->kind() == Json::Kind::boolean && found->boolean() == wanted;
+}
+
+void check_hugging_face(const Json& root, const std::string& where) {
+  const Json model = member(root, "model", where);
   ENGINE_CHECK(model.is_object(), Errc::corrupt_data, "{}: model: expected an object", where);
-  const json type = model.value("type", json("BPE"));
-  ENGINE_CHECK(type == "BPE", Errc::invalid_argument, "{}: model {} is not supported: expected BPE",
-               where, printable(type));
+  const auto type = model.find_or_null("type");
+  ENGINE_CHECK(!type || is_string(*type, "BPE"), Errc::invalid_argument,
+               "{}: model {} is not supported: expected BPE", where, type->text());
   for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
                           "byte_fallback", "ignore_merges"}) {
     expect_plain(model, key, where);
   }
   expect_plain(root, "normalizer", where);
-  const json& splitter = member(root, "pre_tokenizer", where);
-  const json kind = splitter.is_object() ? splitter.value("type", json()) : splitter;
-  ENGINE_CHECK(kind == "ByteLevel", Errc::invalid_argument,
-               "{}: pre_tokenizer {} is not supported: expected ByteLevel", where, printable(kind));
-  ENGINE_CHECK(splitter.value("add_prefix_space", json(true)) == false &&
-                   splitter.value("use_regex", json(true)) == true,
+  const Json splitter = member(root, "pre_tokenizer", where);
+  const auto kind = splitter.is_object() ? splitter.find("type") : splitter;
+  ENGINE_CHECK(splitter.is_object() && kind && is_string(*kind, "ByteLevel"),
+               Errc::invalid_argument, "{}: pre_tokenizer {} is not supported: expected ByteLevel",
+               where, kind ? kind->text() : "null");
+  ENGINE_CHECK(is_boolean(splitter, "add_prefix_space", true, false) &&
+                   is_boolean(splitter, "use_regex", true, true),
                Errc::invalid_argument,
                "{}: pre_tokenizer ByteLevel: expected add_prefix_space = false and use_regex = "
                "true, as GPT-2 has them",
                where);
 }
 
-void add_hugging_face(Parser& parser, const json& root, const std::string& where) {
-  check_hugging_face(root, where);
-  const json& vocab = member(root["model"], "vocab", where);
-  ENGINE_CHECK(vocab.is_object(), Errc::corrupt_data, "{}: vocab: expected an object", where);
-  for (const auto& [token, id] : vocab.items()) parser.add_token(token, id, false);
-  const json added = root.value("added_tokens", json::array());
-  ENGINE_CHECK(added.is_array() || added.is_null(), Errc::corrupt_data,
+void add_added_tokens(Parser& parser, const Json& list, const std::string& where) {
+  ENGINE_CHECK(list.kind() == Json::Kind::array, Errc::corrupt_data,
                "{}: added_tokens: expected an array", where);
-  for (const json& token : added) {
-    const json& content = member(token, "content", where);
-    ENGINE_CHECK(content.is_string(), Errc::corrupt_data, "{}: added token {}: expected a string",
-                 where, printable(content));
-    ENGINE_CHECK(token.value("special", json(false)) == true, Errc::invalid_argument,
+  for (const Json& token : list.elements()) {
+    const Json content = member(token, "content", where);
+    ENGINE_CHECK(content.kind() == Json::Kind::string, Errc::corrupt_data,
+                 "{}: added token {}: expected a string", where, content.text());
+    ENGINE_CHECK(is_boolean(token, "special", false, true), Errc::invalid_argument,
                  "{}: added token {} is not special: such tokens are not supported", where,
-                 printable(content));
-    parser.add_token(content.get<std::string>(), member(token, "id", where), true);
+                 content.text());
+    parser.add_token(content.string(), member(token, "id", where), true);
   }
-  const json& merges = member(root["model"], "merges", where);
-  ENGINE_CHECK(merges.is_array(), Errc::corrupt_data, "{}: merges: expected an array", where);
+}
+
+void add_merges(Parser& parser, const Json& list, const std::string& where) {
+  ENGINE_CHECK(list.kind() == Json::Kind::array, Errc::corrupt_data,
+               "{}: merges: expected an array", where);
   std::size_t number = 0;
-  for (const json& merge : merges) {
+  for (const Json& merge : list.elements()) {
     ++number;
-    if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      parser.add_merge(merge[0].get<std::string>(), merge[1].get<std::string>(), number);
+    if (merge.kind() == Json::Kind::array) {
+      const std::vector<Json> pair = merge.elements();
+      const bool strings = pair.size() == 2 && pair[0].kind() == Json::Kind::string &&
+                           pair[1].kind() == Json::Kind::string;
+      ENGINE_CHECK(strings, Errc::corrupt_data, "{}: merge {}: expected two tokens, got {}", where,
+                   number, merge.text());
+      parser.add_merge(pair[0].string(), pair[1].string(), number);
       continue;
     }
-    const std::string line = merge.is_string() ? merge.get<std::string>() : std::string();
+    const std::string line = merge.kind() == Json::Kind::string ? merge.string() : std::string();
     const std::size_t space = line.find(' ');
     ENGINE_CHECK(space != std::string::npos, Errc::corrupt_data,
-                 "{}: merge {}: expected two tokens, got {}", where, number, printable(merge));
+                 "{}: merge {}: expected two tokens, got {}", where, number, merge.text());
     parser.add_merge(line.substr(0, space), line.substr(space + 1), number);
   }
+}
+
+void add_hugging_face(Parser& parser, const Json& root, const std::string& where) {
+  check_hugging_face(root, where);
+  const Json model = root.at("model");
+  const Json vocab = member(model, "vocab", where);
+  ENGINE_CHECK(vocab.is_object(), Errc::corrupt_data, "{}: vocab: expected an object", where);
+  vocab.for_each_member(
+      [&](const std::string& token, const Json& id) { parser.add_token(token, id, false); });
+  if (const auto added = root.find("added_tokens")) add_added_tokens(parser, *added, where);
+  add_merges(parser, member(model, "merges", where), where);
 }
 
 }  // namespace
@@ -234,12 +268,13 @@ Gpt2Vocabulary parse_gpt2_vocabulary(std::span<const TokenizerFile> files,
                                      const std::string& where) {
   ENGINE_ASSERT(files.size() == 1 || files.size() == 2, "{} vocabulary files", files.size());
   const std::string first = where + "/" + files[0].name;
-  const json root = parse_object(files[0], first);
+  const Json root = parse_object(files[0], first);
   Parser parser(files.size() == 1 ? first : where);
   if (files.size() == 1) {
     add_hugging_face(parser, root, first);
   } else {
-    for (const auto& [token, id] : root.items()) parser.add_token(token, id, false);
+    root.for_each_member(
+        [&](const std::string& token, const Json& id) { parser.add_token(token, id, false); });
     add_merge_lines(parser, files[1].contents, where + "/" + files[1].name);
   }
   return parser.finish();

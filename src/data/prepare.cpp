@@ -5,21 +5,22 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 
+#include "engine/core/atomic_file.hpp"
 #include "engine/core/error.hpp"
 #include "engine/core/mapped_file.hpp"
 #include "engine/data/tokenizer.hpp"
+#include "src/core/json.hpp"
 #include "src/data/documents.hpp"
-#include "src/data/output_file.hpp"
 #include "src/data/paths.hpp"
 
 namespace engine::data {
 namespace {
 
 namespace fs = std::filesystem;
+using engine::detail::JsonValue;
 
 constexpr std::int32_t kLargestU16Vocabulary = 65536;
 
@@ -54,10 +55,11 @@ class TokenWriter {
 
   std::int64_t tokens() const noexcept { return tokens_; }
   void finish() { file_.finish(); }
-  void publish() { file_.publish(); }
+  void commit() { file_.commit(); }
 
-  nlohmann::json meta() const {
-    return {{"tokens", tokens_}, {"xxh3_128", hex(XXH3_128bits_digest(hash_.get()))}};
+  JsonValue meta() const {
+    return JsonValue::object(
+        {{"tokens", tokens_}, {"xxh3_128", hex(XXH3_128bits_digest(hash_.get()))}});
   }
 
  private:
@@ -66,7 +68,7 @@ class TokenWriter {
     file_.write(bytes);
   }
 
-  detail::OutputFile file_;
+  AtomicFile file_;
   bool wide_;
   std::unique_ptr<XXH3_state_t, FreeHash> hash_;
   std::vector<std::uint16_t> narrow_;
@@ -126,29 +128,30 @@ void check(const PrepareOptions& options) {
                (options.out / "train.bin").string());
 }
 
-nlohmann::json make_meta(const PrepareOptions& options, const Tokenizer& tokenizer, bool wide,
-                         const PrepareResult& result) {
-  nlohmann::json files = nlohmann::json::object();
+JsonValue make_meta(const PrepareOptions& options, const Tokenizer& tokenizer, bool wide,
+                    const PrepareResult& result, const JsonValue& files) {
+  JsonValue tokenizer_files = JsonValue::object();
   for (const TokenizerFile& file : tokenizer.files()) {
-    files[file.name] = hex(XXH3_128bits(file.contents.data(), file.contents.size()));
+    tokenizer_files.set(file.name, hex(XXH3_128bits(file.contents.data(), file.contents.size())));
   }
   const auto end = tokenizer.end_of_text();
   constexpr const char* kSplits[] = {"file", "line", "blank"};
-  return {{"version", 1},
-          {"tokenizer", tokenizer.name()},
-          {"tokenizer_identity", tokenizer.identity()},
-          {"tokenizer_files", files},
-          {"vocab_size", tokenizer.vocab_size()},
-          {"end_of_text", end ? nlohmann::json(*end) : nlohmann::json()},
-          {"format", wide ? "raw_u32" : "raw_u16"},
-          {"dtype", wide ? "u32" : "u16"},
-          {"split", kSplits[static_cast<std::size_t>(options.split)]},
-          {"append_eot", options.append_eot},
-          {"val_fraction", options.val_fraction},
-          {"documents", result.documents},
-          {"val_documents", result.val_documents},
-          {"train_tokens", result.train_tokens},
-          {"val_tokens", result.val_tokens}};
+  return JsonValue::object({{"version", 1},
+                            {"tokenizer", tokenizer.name()},
+                            {"tokenizer_identity", tokenizer.identity()},
+                            {"tokenizer_files", tokenizer_files},
+                            {"vocab_size", tokenizer.vocab_size()},
+                            {"end_of_text", end ? JsonValue(*end) : JsonValue()},
+                            {"format", wide ? "raw_u32" : "raw_u16"},
+                            {"dtype", wide ? "u32" : "u16"},
+                            {"split", kSplits[static_cast<std::size_t>(options.split)]},
+                            {"append_eot", options.append_eot},
+                            {"val_fraction", options.val_fraction},
+                            {"documents", result.documents},
+                            {"val_documents", result.val_documents},
+                            {"train_tokens", result.train_tokens},
+                            {"val_tokens", result.val_tokens},
+                            {"files", files}});
 }
 
 /// A folder under a temporary name; removed unless it was published.
@@ -254,10 +257,10 @@ PrepareResult prepare(const PrepareOptions& options) {
   result.train_tokens = train.tokens();
   result.val_tokens = val ? val->tokens() : 0;
 
-  nlohmann::json meta = make_meta(options, *tokenizer, wide, result);
-  meta["files"]["train.bin"] = train.meta();
-  if (val) meta["files"]["val.bin"] = val->meta();
-  detail::OutputFile meta_file(options.out / "meta.json");
+  JsonValue files = JsonValue::object({{"train.bin", train.meta()}});
+  if (val) files.set("val.bin", val->meta());
+  const JsonValue meta = make_meta(options, *tokenizer, wide, result, files);
+  AtomicFile meta_file(options.out / "meta.json");
   meta_file.write(meta.dump(2) + "\n");
   TokenizerFolder folder(options.out / "tokenizer", *tokenizer);
   meta_file.finish();
@@ -269,10 +272,9 @@ PrepareResult prepare(const PrepareOptions& options) {
   remove_existing(options.out / "train.bin");
   if (!val) remove_existing(options.out / "val.bin");
   folder.publish();
-  meta_file.publish();
-  if (val) val->publish();
-  train.publish();
-  detail::sync_directory(options.out);
+  meta_file.commit();
+  if (val) val->commit();
+  train.commit();
   return result;
 }
 

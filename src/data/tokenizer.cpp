@@ -2,17 +2,20 @@
 
 #include <xxhash.h>
 
-#include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "engine/core/atomic_file.hpp"
 #include "engine/core/error.hpp"
 #include "engine/core/mapped_file.hpp"
-#include "src/data/output_file.hpp"
+#include "src/core/json.hpp"
 #include "src/data/paths.hpp"
 #include "src/data/tokenizers.hpp"
 
 namespace engine::data {
 namespace {
+
+using engine::detail::Json;
+using engine::detail::JsonValue;
 
 constexpr const char* kInfoFile = "tokenizer_info.json";
 constexpr const char* kModelFile = "tokenizer.model";
@@ -32,18 +35,19 @@ std::string identity_of(std::string_view name, std::span<const TokenizerFile> fi
 std::shared_ptr<const Tokenizer> load_saved(const std::filesystem::path& directory) {
   const std::string where = (directory / kInfoFile).string();
   const std::string text = detail::read_text(directory / kInfoFile, 1 << 20);
-  const auto info = nlohmann::json::parse(text, nullptr, false);
-  ENGINE_CHECK(info.is_object() && info.contains("name") && info.contains("identity"),
+  const std::optional<Json> info = Json::try_parse(text, where);
+  ENGINE_CHECK(info && info->is_object() && info->find("name") && info->find("identity"),
                Errc::corrupt_data, "{}: expected an object with name and identity", where);
+  const std::string& name = info->at("name").string();
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (info["name"] == "bytes") tokenizer = detail::make_byte_tokenizer();
-  if (info["name"] == "gpt2") tokenizer = detail::make_gpt2_tokenizer(directory);
-  if (info["name"] == "sentencepiece") {
+  if (name == "bytes") tokenizer = detail::make_byte_tokenizer();
+  if (name == "gpt2") tokenizer = detail::make_gpt2_tokenizer(directory);
+  if (name == "sentencepiece") {
     tokenizer = detail::make_sentencepiece_tokenizer(directory / kModelFile);
   }
   ENGINE_CHECK(tokenizer != nullptr, Errc::corrupt_data,
                "{}: name: expected bytes, gpt2 or sentencepiece", where);
-  ENGINE_CHECK(info["identity"] == tokenizer->identity(), Errc::corrupt_data,
+  ENGINE_CHECK(info->at("identity").string() == tokenizer->identity(), Errc::corrupt_data,
                "{}: the files beside it are not the ones that were saved: their identity is {}",
                where, tokenizer->identity());
   return tokenizer;
@@ -53,11 +57,12 @@ std::shared_ptr<const Tokenizer> load_saved(const std::filesystem::path& directo
 void check_tokenizer_class(const std::filesystem::path& directory) {
   const auto path = directory / "tokenizer_config.json";
   if (!detail::exists(path)) return;
-  const auto config = nlohmann::json::parse(detail::read_text(path, 64 << 20), nullptr, false);
-  ENGINE_CHECK(config.is_object(), Errc::corrupt_data, "{}: expected a JSON object", path.string());
-  const auto found = config.find("tokenizer_class");
-  if (found == config.end() || !found->is_string()) return;
-  const auto kind = found->get<std::string>();
+  const auto config = Json::try_parse(detail::read_text(path, 64 << 20), path.string());
+  ENGINE_CHECK(config && config->is_object(), Errc::corrupt_data, "{}: expected a JSON object",
+               path.string());
+  const auto found = config->find("tokenizer_class");
+  if (!found || found->kind() != Json::Kind::string) return;
+  const std::string& kind = found->string();
   ENGINE_CHECK(kind == "GPT2Tokenizer" || kind == "GPT2TokenizerFast", Errc::invalid_argument,
                "{}: tokenizer_class {} is not supported: expected GPT2Tokenizer, or a "
                "tokenizer.model of SentencePiece",
@@ -81,16 +86,9 @@ void Tokenizer::save(const std::filesystem::path& directory) const {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   ENGINE_CHECK(!error, Errc::io, "cannot create {}: {}", directory.string(), error.message());
-  const auto write = [&](const std::string& file, std::string_view contents) {
-    detail::OutputFile out(directory / file);
-    out.write(contents);
-    out.finish();
-    out.publish();
-  };
-  for (const TokenizerFile& file : files_) write(file.name, file.contents);
-  const nlohmann::json info = {{"name", name_}, {"identity", identity_}};
-  write(kInfoFile, info.dump(2) + "\n");
-  detail::sync_directory(directory);
+  for (const TokenizerFile& file : files_) write_file(directory / file.name, file.contents);
+  const JsonValue info = JsonValue::object({{"identity", identity_}, {"name", name_}});
+  write_file(directory / kInfoFile, info.dump(2) + "\n");
 }
 
 std::string detail::read_text(const std::filesystem::path& path, std::size_t limit_bytes) {

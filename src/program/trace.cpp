@@ -1,39 +1,36 @@
 #include "engine/program/trace.hpp"
 
-#include <cstdio>
-#include <memory>
-#include <nlohmann/json.hpp>
-
 #include "engine/core/atomic_file.hpp"
+#include "src/core/json.hpp"
 
 namespace engine::program {
 
 void Trace::write(const std::string& path, const ModelInfo& model) const {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  list.push_back({{"name", "thread_name"},
-                  {"ph", "M"},
-                  {"pid", rank},
-                  {"tid", 0},
-                  {"args", {{"name", "compute"}}}});
+  using engine::detail::JsonValue;
+  JsonValue list = JsonValue::array();
+  list.push(JsonValue::object({{"name", "thread_name"},
+                               {"ph", "M"},
+                               {"pid", rank},
+                               {"tid", 0},
+                               {"args", JsonValue::object({{"name", "compute"}})}}));
   for (const TraceEvent& e : events) {
     const Instruction& i = e.instruction;
     std::string label(name(i.op));
     if (i.block >= 0) label += " " + model.blocks[static_cast<std::size_t>(i.block)].name;
     if (i.unit >= 0) label += " " + model.units[static_cast<std::size_t>(i.unit)];
-    list.push_back({{"name", label},
-                    {"cat", name(i.op)},
-                    {"ph", "X"},
-                    {"pid", rank},
-                    {"tid", 0},
-                    {"ts", e.begin_ms * 1e3},
-                    {"dur", (e.end_ms - e.begin_ms) * 1e3},
-                    {"args", {{"block", i.block}, {"unit", i.unit}, {"micro", i.micro}}}});
+    list.push(JsonValue::object(
+        {{"name", label},
+         {"cat", name(i.op)},
+         {"ph", "X"},
+         {"pid", rank},
+         {"tid", 0},
+         {"ts", e.begin_ms * 1e3},
+         {"dur", (e.end_ms - e.begin_ms) * 1e3},
+         {"args", JsonValue::object({{"block", i.block}, {"unit", i.unit}, {"micro", i.micro}})}}));
   }
-  const std::string text =
-      nlohmann::ordered_json{{"traceEvents", list}, {"displayTimeUnit", "ms"}}.dump();
-  AtomicFile file(path);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
+  JsonValue trace = JsonValue::object();
+  trace.set("traceEvents", std::move(list)).set("displayTimeUnit", "ms");
+  write_file(path, trace.dump());
 }
 
 }  // namespace engine::program

@@ -3,31 +3,30 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "engine/core/atomic_file.hpp"
 #include "engine/core/error.hpp"
+#include "src/core/json.hpp"
 
 namespace engine::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+using engine::detail::Json;
+using engine::detail::JsonValue;
 
 /// Lines of `path` that belong to steps before `first_step`.
 std::string kept_lines(const std::string& path, std::int64_t first_step) {
   std::ifstream file(path, std::ios::binary);
   std::string kept;
   for (std::string line; std::getline(file, line) && !file.eof();) {
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
-    if (json["step"].get<std::int64_t>() < first_step) kept += line + "\n";
+    const std::optional<Json> record = Json::try_parse(line, path);
+    if (!record || !record->is_object()) continue;
+    const std::optional<Json> step = record->find("step");
+    if (step && step->find_integer(INT64_MIN, first_step - 1)) kept += line + "\n";
   }
   return kept;
 }
@@ -60,25 +59,25 @@ void MetricsFile::write_line(const std::string& line) {
 }
 
 void MetricsFile::write(const StepRecord& r) {
-  Json json = {{"step", r.step},
-               {"loss", number(r.loss)},
-               {"grad_norm", number(r.grad_norm)},
-               {"lr", number(r.lr)},
-               {"tokens", r.tokens},
-               {"samples", r.samples},
-               {"targets", r.targets},
-               {"skipped", r.skipped},
-               {"step_ms", number(r.step_ms)},
-               {"tokens_per_s", number(r.tokens_per_s)},
-               {"mem_peak_bytes", r.mem_peak_bytes},
-               {"comm_bytes", r.comm_bytes},
-               {"comm_exposed_ms", number(r.comm_exposed_ms)}};
-  if (!r.sample_ids.empty()) json["sample_ids"] = r.sample_ids;
+  JsonValue json = JsonValue::object({{"step", r.step},
+                                      {"loss", r.loss},
+                                      {"grad_norm", r.grad_norm},
+                                      {"lr", r.lr},
+                                      {"tokens", r.tokens},
+                                      {"samples", r.samples},
+                                      {"targets", r.targets},
+                                      {"skipped", r.skipped},
+                                      {"step_ms", r.step_ms},
+                                      {"tokens_per_s", r.tokens_per_s},
+                                      {"mem_peak_bytes", r.mem_peak_bytes},
+                                      {"comm_bytes", r.comm_bytes},
+                                      {"comm_exposed_ms", r.comm_exposed_ms}});
+  if (!r.sample_ids.empty()) json.set("sample_ids", JsonValue::array(r.sample_ids));
   write_line(json.dump() + "\n");
 }
 
 void MetricsFile::write_evaluation(std::int64_t step, double eval_loss) {
-  write_line(Json{{"step", step}, {"eval_loss", number(eval_loss)}}.dump() + "\n");
+  write_line(JsonValue::object({{"step", step}, {"eval_loss", eval_loss}}).dump() + "\n");
 }
 
 }  // namespace engine::train

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <set>
 
-#include "tests/checkpoint/scratch.hpp"
+#include "tests/checkpoint/support.hpp"
 
 namespace engine::checkpoint {
 namespace {
@@ -59,7 +59,8 @@ void write_weights(const fs::path& path, const Tensors& tensors) {
   writer.commit();
 }
 
-void write_model(const Scratch& scratch, const nn::ModelConfig& config, const Tensors& tensors) {
+void write_model(const TemporaryDirectory& scratch, const nn::ModelConfig& config,
+                 const Tensors& tensors) {
   scratch.write("config.json", hugging_face_config(config, DType::f32));
   write_weights(scratch / "model.safetensors", tensors);
 }
@@ -82,7 +83,7 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
 class GoldenModels : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenModels, ImportThenExportGivesTheSameTensors) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   const HfModel model = HfModel::open(golden(GetParam()));
   std::vector<float> values;
   save_hugging_face(scratch / "out", model.config(),
@@ -125,7 +126,7 @@ TEST(HfModel, RoundTripsInEveryType) {
   for (const auto family : {nn::Family::gpt2, nn::Family::llama}) {
     for (const bool tie : {true, false}) {
       for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-        const Scratch scratch;
+        const TemporaryDirectory scratch;
         const nn::ModelConfig config = tiny(family, tie);
         std::vector<float> values;
         save_hugging_face(
@@ -147,7 +148,7 @@ TEST(HfModel, RoundTripsInEveryType) {
                                                       : static_cast<float>(f16(value)));
           }
         }
-        const std::string text = read_bytes(scratch / "config.json");
+        const std::string text = read_file(scratch / "config.json");
         EXPECT_NE(text.find("\"eos_token_id\": 6"), std::string::npos);
         EXPECT_EQ(scratch.entries(), 2);
       }
@@ -158,7 +159,7 @@ TEST(HfModel, RoundTripsInEveryType) {
 TEST(HfModel, TakesNamesWithoutPrefixAndSkipsBuffers) {
   for (const auto family : {nn::Family::gpt2, nn::Family::llama}) {
     for (const std::string_view compiled : {"", "_orig_mod."}) {
-      const Scratch scratch;
+      const TemporaryDirectory scratch;
       const nn::ModelConfig config = tiny(family);
       Tensors tensors = tensors_of(config);
       for (auto& [tensor, values] : tensors) {
@@ -179,7 +180,7 @@ TEST(HfModel, HeadDecidesWhetherEmbeddingsAreTied) {
   for (const auto family : {nn::Family::gpt2, nn::Family::llama}) {
     for (const bool config_says : {true, false}) {
       const auto open = [&](const Tensors& tensors) {
-        const Scratch scratch;
+        const TemporaryDirectory scratch;
         write_model(scratch, tiny(family, config_says), tensors);
         return HfModel::open(scratch.path());
       };
@@ -200,7 +201,7 @@ TEST(HfModel, HeadDecidesWhetherEmbeddingsAreTied) {
 }
 
 /// Two shards and an index; returns the index text.
-std::string write_sharded(const Scratch& scratch, const nn::ModelConfig& config) {
+std::string write_sharded(const TemporaryDirectory& scratch, const nn::ModelConfig& config) {
   const Tensors all = tensors_of(config);
   const auto half = static_cast<std::ptrdiff_t>(all.size() / 2);
   const Tensors first(all.begin(), all.begin() + half);
@@ -221,13 +222,13 @@ std::string write_sharded(const Scratch& scratch, const nn::ModelConfig& config)
 }
 
 TEST(HfModel, ReadsShards) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   write_sharded(scratch, tiny(nn::Family::llama, false));
   expect_values(HfModel::open(scratch.path()));
 }
 
 TEST(HfModel, RefusesIndexesThatDoNotMatchTheirShards) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   const std::string index = write_sharded(scratch, tiny(nn::Family::gpt2));
   const std::string name = "model.safetensors.index.json";
   const auto refuse = [&](std::string_view from, std::string_view to, Errc code,
@@ -260,7 +261,7 @@ TEST(HfModel, RefusesIndexesThatDoNotMatchTheirShards) {
 TEST(HfModel, RefusesMissingExtraMisshapenAndMistypedTensors) {
   const nn::ModelConfig config = tiny(nn::Family::gpt2);
   const auto refuse = [&](const Tensors& tensors, std::initializer_list<std::string_view> parts) {
-    const Scratch scratch;
+    const TemporaryDirectory scratch;
     write_model(scratch, config, tensors);
     expect_error(Errc::corrupt_data, parts, [&] { HfModel::open(scratch.path()); });
   };
@@ -278,7 +279,7 @@ TEST(HfModel, RefusesMissingExtraMisshapenAndMistypedTensors) {
   refuse(tensors, {"wte.weight", "[7, 8]", "[8, 7]"});
   refuse({tensors[0]}, {"2 layers", "1 tensors"});
 
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   scratch.write("config.json", hugging_face_config(config, DType::f32));
   std::vector<TensorDeclaration> declared;
   for (const HfTensor& tensor : expected_tensors(config)) {
@@ -293,7 +294,7 @@ TEST(HfModel, RefusesMissingExtraMisshapenAndMistypedTensors) {
 }
 
 TEST(HfModel, NamesMissingFiles) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   expect_error(Errc::io, {"config.json", "No such file"}, [&] { HfModel::open(scratch.path()); });
   scratch.write("config.json", hugging_face_config(tiny(nn::Family::gpt2), DType::f32));
   expect_error(Errc::io, {"model.safetensors"}, [&] { HfModel::open(scratch.path()); });
@@ -374,7 +375,7 @@ TEST(HfConfig, RefusesWhatTheEngineDoesNotHaveByName) {
 }
 
 TEST(HfSave, LeavesNothingWhenTheDiskIsFull) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);

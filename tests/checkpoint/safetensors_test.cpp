@@ -7,13 +7,13 @@
 #include <csignal>
 #include <numeric>
 
-#include "tests/checkpoint/scratch.hpp"
+#include "tests/checkpoint/support.hpp"
 
 namespace engine::checkpoint {
 namespace {
 
 TEST(Safetensors, WritesAndReadsEveryType) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   const std::vector<float> values = {0.5F, -1.0F / 3, 1e-3F, 65504.0F, 0, -2};
   const std::vector<std::int64_t> longs = {INT64_MIN, 7};
   {
@@ -43,7 +43,7 @@ TEST(Safetensors, WritesAndReadsEveryType) {
   EXPECT_EQ(file.at("scalar").numel(), 1);
   EXPECT_EQ(file.at("none").numel(), 0);
   EXPECT_EQ(file.find("nothing"), nullptr);
-  const std::string bytes = read_bytes(scratch / "a.safetensors");
+  const std::string bytes = read_file(scratch / "a.safetensors");
   EXPECT_EQ(bytes.find(std::string_view(reinterpret_cast<const char*>(values.data()), 24)) % 64,
             0U);
 
@@ -64,7 +64,7 @@ TEST(Safetensors, WritesAndReadsEveryType) {
 }
 
 TEST(Safetensors, ReadsDoublesAndUnalignedData) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   // One byte in front leaves everything behind it unaligned.
   std::string bytes = safetensors_bytes(
       R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"d":{"dtype":"F64","shape":[2],"data_offsets":[1,17]},"__metadata__":null}   )",
@@ -79,7 +79,7 @@ TEST(Safetensors, ReadsDoublesAndUnalignedData) {
 }
 
 TEST(Safetensors, ListsTypesItCannotRead) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   const SafetensorsFile file = SafetensorsFile::open(scratch.write(
       "a",
       safetensors_bytes(
@@ -91,7 +91,7 @@ TEST(Safetensors, ListsTypesItCannotRead) {
 }
 
 TEST(Safetensors, ReadsAnEmptyFileOfTensors) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   EXPECT_TRUE(
       SafetensorsFile::open(scratch.write("a", safetensors_bytes("{}", 0))).tensors().empty());
   SafetensorsWriter writer(scratch / "b", {}, {});
@@ -186,7 +186,7 @@ std::vector<Malformed> malformed_files() {
 }
 
 TEST(Safetensors, RefusesMalformedFilesByFileAndTensor) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   for (const Malformed& malformed : malformed_files()) {
     SCOPED_TRACE(malformed.name);
     const auto path = scratch.write("broken.safetensors", malformed.bytes);
@@ -198,7 +198,7 @@ TEST(Safetensors, RefusesMalformedFilesByFileAndTensor) {
 }
 
 TEST(Safetensors, RefusesEveryTruncationOfAGoodFile) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   const std::string bytes = one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])");
   for (std::size_t n = 0; n < bytes.size(); ++n) {
     const auto path = scratch.write("a", bytes.substr(0, n));
@@ -207,13 +207,13 @@ TEST(Safetensors, RefusesEveryTruncationOfAGoodFile) {
 }
 
 TEST(Safetensors, NamesAMissingFile) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   expect_error(Errc::io, {"nowhere", "No such file"},
                [&] { SafetensorsFile::open(scratch / "nowhere"); });
 }
 
 TEST(SafetensorsWriter, RefusesBytesOutOfOrder) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   SafetensorsWriter writer(scratch / "a", {{"x", DType::f32, {2}}, {"y", DType::f32, {1}}});
   const std::vector<float> values(3);
   EXPECT_THROW(writer.append_f32("y", std::span(values).first(1)), Error);
@@ -224,7 +224,7 @@ TEST(SafetensorsWriter, RefusesBytesOutOfOrder) {
 }
 
 TEST(SafetensorsWriter, LeavesNothingWhenTheDiskIsFull) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);

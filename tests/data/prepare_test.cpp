@@ -223,7 +223,7 @@ TEST(Prepare, LeavesNothingBehindWhenWritingFails) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit low = {1 << 20, before.rlim_max};  // stands in for a full disk
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
-  expect_error(Errc::io, "train.bin.tmp: File too large",
+  expect_error(Errc::io, "train.bin: File too large",
                [&] { prepare({.out = dir / "out", .inputs = {dir / "in.txt"}}); });
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, handler);

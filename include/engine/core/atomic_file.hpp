@@ -23,7 +23,10 @@ class AtomicFile {
   void write(std::string_view text);
   /// Flushes what was written to the disk, so that `commit` needs no more room.
   void sync();
-  /// Flushes to the disk, gives the file its name and flushes the directory. At most once.
+  /// Flushes to the disk and closes; after it only `commit` may follow. For several files that are
+  /// to appear together: finish all, then commit all.
+  void finish();
+  /// Finishes, if need be, gives the file its name and flushes the directory. At most once.
   void commit();
 
   const std::filesystem::path& path() const noexcept { return path_; }
