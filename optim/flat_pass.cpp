@@ -11,15 +11,15 @@ void check(DeviceContext& device, const FlatState& state, std::size_t moments) {
   const auto fits = [&](const Tensor& tensor, std::string_view what, bool may_be_bf16,
                         bool may_be_f32) {
     ENGINE_ASSERT(tensor && tensor.rank() == 1 && tensor.numel() == n && tensor.contiguous() &&
-                      tensor.device().type == DeviceType::cpu,
-                  "optimizer state \"{}\" is not a contiguous CPU tensor [{}] but {} on {}", what,
-                  n, tensor.shape().str(), tensor.device().str());
+                      tensor.device() == device.device(),
+                  "optimizer state \"{}\" is not a contiguous tensor [{}] on {} but {} on {}", what,
+                  n, device.device().str(), tensor.shape().str(), tensor.device().str());
     ENGINE_ASSERT((tensor.dtype() == DType::f32 && may_be_f32) ||
                       (tensor.dtype() == DType::bf16 && may_be_bf16),
                   "optimizer state \"{}\" has type {}", what, name(tensor.dtype()));
   };
-  ENGINE_ASSERT(device.device().type == DeviceType::cpu, "no optimizer kernels for {}",
-                device.device().str());
+  ENGINE_ASSERT(device.device().type == DeviceType::cpu || device.device().is_meta(),
+                "no optimizer kernels for {}", device.device().str());
   fits(state.master, "master", false, true);
   fits(state.gradient, "gradient", false, true);
   if (state.low_precision) fits(state.low_precision, "low_precision", true, false);

@@ -116,6 +116,7 @@ class MuonOptimizer final : public Optimizer {
   void step(DeviceContext& device, const FlatState& state,
             const StepScalars& scalars) const override {
     check(device, state, 2);
+    if (device.device().is_meta()) return;
     const AdamW rule(scalars.lr, config_.beta1, config_.beta2, config_.eps, scalars.gradient_scale,
                      scalars.step);
     flat_pass(device, state, rule, decay_factor(scalars.lr, config_.weight_decay),

@@ -17,6 +17,7 @@ class AdamWOptimizer final : public Optimizer {
   void step(DeviceContext& device, const FlatState& state,
             const StepScalars& scalars) const override {
     detail::check(device, state, 2);
+    if (device.device().is_meta()) return;
     const AdamW rule(scalars.lr, config_.beta1, config_.beta2, config_.eps, scalars.gradient_scale,
                      scalars.step);
     detail::flat_pass(device, state, rule, decay_factor(scalars.lr, config_.weight_decay));
@@ -35,6 +36,7 @@ class SgdOptimizer final : public Optimizer {
   void step(DeviceContext& device, const FlatState& state,
             const StepScalars& scalars) const override {
     detail::check(device, state, 1);
+    if (device.device().is_meta()) return;
     const Sgd rule(scalars.lr, config_.momentum, scalars.gradient_scale);
     detail::flat_pass(device, state, rule, decay_factor(scalars.lr, config_.weight_decay));
   }
@@ -52,6 +54,7 @@ class LionOptimizer final : public Optimizer {
   void step(DeviceContext& device, const FlatState& state,
             const StepScalars& scalars) const override {
     detail::check(device, state, 1);
+    if (device.device().is_meta()) return;
     const Lion rule(scalars.lr, config_.beta1, config_.beta2, scalars.gradient_scale);
     detail::flat_pass(device, state, rule, decay_factor(scalars.lr, config_.weight_decay));
   }

@@ -52,9 +52,10 @@ void check_supported(const Config& c) {
                "precision.compute = \"fp16\": this version supports \"fp32\" and \"bf16\"");
   only("precision.reduce", c.precision.reduce, std::string("fp32"), one_rank);
   ENGINE_CHECK(
-      !c.has("precision.loss_scale"), Errc::invalid_argument,
-      "precision.loss_scale is for precision.compute = \"fp16\", which this version does not "
-      "support; leave it out");
+      c.precision.loss_scale == "dynamic", Errc::invalid_argument,
+      "precision.loss_scale = {}: it is for precision.compute = \"fp16\", which this version "
+      "does not support; leave it out",
+      c.precision.loss_scale);
   ENGINE_CHECK(c.train.device != "cuda", Errc::invalid_argument,
                "train.device = \"cuda\": this build has no CUDA backend; use \"cpu\" or \"auto\"");
   ENGINE_CHECK(c.comm.backend == "auto" || c.comm.backend == "thread", Errc::invalid_argument,

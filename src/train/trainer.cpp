@@ -49,16 +49,12 @@ class Run {
                       options_.quiet);
     if (!c.metrics.jsonl.empty()) metrics_.emplace(c.metrics.jsonl, info_.step);
     announce();
+    if (info_.step == c.train.steps) settle(true);  // nothing left to train
     while (info_.step < c.train.steps) {
       step();
       const bool last = info_.step == c.train.steps;
-      if (feed_.has_validation() &&
-          (last || (c.train.eval_every > 0 && info_.step % c.train.eval_every == 0))) {
-        evaluate();
-      }
-      const bool stop = options_.stop != nullptr && options_.stop->load() && !last;
-      if (last || stop || (c.checkpoint.every > 0 && info_.step % c.checkpoint.every == 0)) save();
-      if (!options_.trace.empty() && (last || stop || traced_ == kTracedSteps)) write_trace();
+      const bool stop = !last && options_.stop != nullptr && options_.stop->load();
+      settle(last || stop);
       if (stop) {
         progress_->event(fmt::format("stopped on request after step {}", info_.step));
         return Outcome::stopped;
@@ -69,10 +65,29 @@ class Run {
   }
 
  private:
+  /// What is due between steps: evaluation, a checkpoint, the trace. All of it at the end.
+  void settle(bool end) {
+    const Config& c = plan_.config;
+    const auto due = [&](std::int64_t every) { return every > 0 && info_.step % every == 0; };
+    const bool finished = info_.step == c.train.steps;
+    if (feed_.has_validation() && (finished || due(c.train.eval_every))) evaluate();
+    if (end || due(c.checkpoint.every)) save();
+    if (!options_.trace.empty() && (end || traced_ == kTracedSteps)) write_trace();
+  }
+
   /// Decides between a fresh start and a checkpoint, and loads it.
   void start() {
     const std::string& dir = plan_.config.checkpoint.dir;
-    if (options_.resume.kind == ResumeMode::Kind::path) return resume(options_.resume.path);
+    if (options_.resume.kind == ResumeMode::Kind::path) {
+      resume(options_.resume.path);
+      const auto all = checkpoint::list_checkpoints(dir);
+      const std::string newest = all.empty() ? "" : all.back().filename().string();
+      ENGINE_CHECK(newest <= checkpoint::checkpoint_name(info_.step), Errc::invalid_argument,
+                   "checkpoint.dir = {} holds {}, newer than {}: move it away, or use another "
+                   "directory, so that a later --resume auto takes the right one",
+                   dir, newest, options_.resume.path);
+      return;
+    }
     if (dir.empty()) {
       ENGINE_CHECK(options_.resume.kind == ResumeMode::Kind::none, Errc::invalid_argument,
                    "--resume auto needs checkpoint.dir: set it in the config");
@@ -90,12 +105,24 @@ class Run {
           return resume(*path);
         } catch (const Error& e) {
           if (e.code() != Errc::corrupt_data && e.code() != Errc::io) throw;
-          rank_.log().warning("passing over {}: {}", path->string(), e.what());
+          rank_.log().warning("passing over {} (kept as {}.damaged): {}", path->string(),
+                              path->filename().string(), e.what());
+          set_aside(*path);
         }
       }
     }
     fs::create_directories(dir);
     write_file(fs::path(dir) / "config.toml", to_toml(plan_.config));
+  }
+
+  /// Renames a damaged checkpoint, so that neither `keep` nor a later resume counts it.
+  static void set_aside(const fs::path& path) {
+    const fs::path aside = path.string() + ".damaged";
+    std::error_code error;
+    fs::remove_all(aside, error);
+    fs::rename(path, aside, error);
+    ENGINE_CHECK(!error, Errc::io, "cannot rename {} to {}: {}", path.string(), aside.string(),
+                 error.message());
   }
 
   void resume(const fs::path& path) {
@@ -191,6 +218,7 @@ class Run {
       info.tokenizer = meta->tokenizer_directory;
     }
     const fs::path path = fs::path(c.checkpoint.dir) / checkpoint::checkpoint_name(info.step);
+    if (fs::exists(path)) return;  // resumed at this step
     session_.save(path.string(), info);
     progress_->event(fmt::format("saved {}", path.string()));
     auto all = checkpoint::list_checkpoints(c.checkpoint.dir);

@@ -39,7 +39,9 @@ TEST_P(MatmulTest, MatchesTheReferenceForOddSizesAndAllTransposes) {
                         {65, 1, 130},
                         {63, 65, 1},
                         {130, 257, 63},
-                        {300, 310, 129}}) {
+                        {300, 310, 129},
+                        {1024, 3, 70},
+                        {5, 2048, 9}}) {
     for (const Trans ta : kTrans) {
       for (const Trans tb : kTrans) {
         const Tensor a = rand(stored(s.m, s.k, ta), 1);

@@ -1,46 +1,80 @@
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "ops/cpu/isa/kernels.hpp"
 #include "ops/cpu/isa/support.hpp"
 
 ENGINE_ISA_BEGIN
 namespace {
 
-constexpr int kBlocks = 16;
+constexpr std::size_t kBlocks = 16;
 constexpr Index kWords = kBlocks * 4;
-using Lanes = std::array<std::uint32_t, kBlocks>;
+
+// A vector of blocks at once, in the lower halves of 64-bit lanes; the upper halves hold leftovers.
+constexpr int kLaneBytes = ENGINE_CPU_LEVEL == 4 ? 64 : (ENGINE_CPU_LEVEL == 3 ? 32 : 16);
+constexpr std::size_t kLanes = kLaneBytes / 8;
+using Lanes [[gnu::vector_size(kLaneBytes)]] = std::uint64_t;
+
+/// Products of the lower halves. Compilers do not see that one instruction does this.
+inline Lanes multiply(Lanes a, Lanes b) {
+#if ENGINE_CPU_LEVEL == 4  // masked: the plain one makes GCC 12 warn
+  return reinterpret_cast<Lanes>(
+      _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif ENGINE_CPU_LEVEL == 3
+  return reinterpret_cast<Lanes>(
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#elif defined(__SSE2__)
+  return reinterpret_cast<Lanes>(
+      _mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#else
+  return (a & 0xffffffffU) * (b & 0xffffffffU);
+#endif
+}
 
 /// The words of `kBlocks` consecutive blocks; philox::generate, lane by lane.
 void generate(philox::Key key, std::uint64_t first_block, std::uint64_t high,
               std::array<std::uint32_t, kWords>& words) {
-  Lanes c0;
-  Lanes c1;
-  Lanes c2;
-  Lanes c3;
-  for (std::size_t i = 0; i < kBlocks; ++i) {
-    const std::uint64_t low = first_block + i;
-    c0[i] = static_cast<std::uint32_t>(low);
-    c1[i] = static_cast<std::uint32_t>(low >> 32);
-    c2[i] = static_cast<std::uint32_t>(high);
-    c3[i] = static_cast<std::uint32_t>(high >> 32);
+  constexpr std::size_t kGroups = kBlocks / kLanes;
+  const Lanes m0 = Lanes{} + 0xD2511F53U;
+  const Lanes m1 = Lanes{} + 0xCD9E8D57U;
+  std::array<Lanes, kGroups> c0;
+  std::array<Lanes, kGroups> c1;
+  std::array<Lanes, kGroups> c2;
+  std::array<Lanes, kGroups> c3;
+  for (std::size_t g = 0; g < kGroups; ++g) {
+    Lanes low{};
+    for (std::size_t lane = 0; lane < kLanes; ++lane) low[lane] = first_block + g * kLanes + lane;
+    c0[g] = low;
+    c1[g] = low >> 32;
+    c2[g] = Lanes{} + high;
+    c3[g] = c2[g] >> 32;
   }
   auto k0 = static_cast<std::uint32_t>(key);
   auto k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    for (std::size_t i = 0; i < kBlocks; ++i) {
-      const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c0[i];
-      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * c2[i];
-      c0[i] = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
-      c2[i] = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
-      c1[i] = static_cast<std::uint32_t>(p1);
-      c3[i] = static_cast<std::uint32_t>(p0);
+    const Lanes x0 = Lanes{} + std::uint64_t{k0};
+    const Lanes x1 = Lanes{} + std::uint64_t{k1};
+#pragma GCC unroll 8
+    for (std::size_t g = 0; g < kGroups; ++g) {
+      const Lanes p0 = multiply(c0[g], m0);
+      const Lanes p1 = multiply(c2[g], m1);
+      c0[g] = (p1 >> 32) ^ c1[g] ^ x0;
+      c2[g] = (p0 >> 32) ^ c3[g] ^ x1;
+      c1[g] = p1;
+      c3[g] = p0;
     }
     k0 += 0x9E3779B9U;
     k1 += 0xBB67AE85U;
   }
-  for (std::size_t i = 0; i < kBlocks; ++i) {
-    words[4 * i] = c0[i];
-    words[4 * i + 1] = c1[i];
-    words[4 * i + 2] = c2[i];
-    words[4 * i + 3] = c3[i];
+  for (std::size_t g = 0; g < kGroups; ++g) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      std::uint32_t* const to = words.data() + 4 * (g * kLanes + lane);
+      to[0] = static_cast<std::uint32_t>(c0[g][lane]);
+      to[1] = static_cast<std::uint32_t>(c1[g][lane]);
+      to[2] = static_cast<std::uint32_t>(c2[g][lane]);
+      to[3] = static_cast<std::uint32_t>(c3[g][lane]);
+    }
   }
 }
 

@@ -8,15 +8,16 @@ double fma_loop(std::int64_t rounds) {
   constexpr int kBytes = ENGINE_CPU_LEVEL == 4 ? 64 : (ENGINE_CPU_LEVEL == 3 ? 32 : 16);
   constexpr int kChains = 12;  // enough to hide the latency of two units, and few enough to fit
   using Vector [[gnu::vector_size(kBytes)]] = float;
-  std::array<Vector, kChains> sums{};
+  std::array<Vector, kChains> sums;
+  // Each starts differently, or the compiler would compute them once (and one, a fixed point,
+  // never).
+#pragma GCC unroll 12
+  for (std::size_t i = 0; i < kChains; ++i) sums[i] = Vector{} + static_cast<float>(i + 2);
   const Vector a = Vector{} + 0.999F;
   const Vector b = Vector{} + 0.001F;
   for (std::int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 12
     for (auto& sum : sums) sum = sum * a + b;
-#if defined(__GNUC__)
-    for (auto& sum : sums) asm volatile("" : "+x"(sum));  // one round after the other
-#endif
   }
   Vector total{};
   for (const auto& sum : sums) total += sum;
