@@ -215,8 +215,8 @@ Value attention(Tape& tape, const Value& q, const Value& k, const Value& v,
   const auto [out, lse] = attend(tape, q.tensor, k.tensor, v.tensor, shape, dropout);
   const Value inputs[] = {q, k, v};
   return tape.record(out, inputs, false,
-                     [q = q.tensor, k = k.tensor, v = v.tensor, out, lse, d = shape.head_dim,
-                      dropout](const BackwardScope& scope) {
+                     [q = q.tensor, k = k.tensor, v = v.tensor, out = out, lse = lse,
+                      d = shape.head_dim, dropout](const BackwardScope& scope) {
                        DeviceContext& device = scope.device();
                        const Tensor* tensors[] = {&q, &k, &v};
                        Tensor gradients[3];

@@ -1,8 +1,8 @@
 #pragma once
-#include <algorithm>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/autograd/parameter.hpp"
