@@ -1,6 +1,5 @@
 // The commands as users run them: what they write, and what they say about bad input.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -11,12 +10,13 @@
 
 #include "engine/checkpoint/safetensors.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace engine {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::Finished;
+using test::Finished;
 
 constexpr const char* kConfig = R"([model]
 family = "gpt2"
@@ -54,15 +54,10 @@ log_samples = true
 class Commands : public ::testing::Test {
  protected:
   void SetUp() override {
-    static int count = 0;
-    dir_ = fs::temp_directory_path() /
-           ("engine_commands_" + std::to_string(::getpid()) + "_" + std::to_string(count++));
-    fs::create_directories(dir_);
     write("config.toml", kConfig);
     write_tokens("train.bin", 16 * 10 + 5);
     write_tokens("valid.bin", 16 * 5 + 1);
   }
-  void TearDown() override { fs::remove_all(dir_); }
 
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(dir_ / name, std::ios::binary) << text;
@@ -77,7 +72,7 @@ class Commands : public ::testing::Test {
   }
   Finished run(const std::string& command, const std::string& arguments,
                const std::string& prefix = "") const {
-    return testing::run_command(dir_.string(), command, arguments, prefix);
+    return test::run_command(dir_.string(), command, arguments, prefix);
   }
   std::vector<nlohmann::json> metrics() const {
     std::ifstream file(dir_ / "metrics.jsonl");
@@ -105,7 +100,8 @@ class Commands : public ::testing::Test {
     EXPECT_NE(line.find(part), std::string::npos) << line << "lacks: " << part;
   }
 
-  fs::path dir_;
+  test::TemporaryDirectory scratch_;
+  const fs::path& dir_ = scratch_.path();
 };
 
 TEST_F(Commands, TrainWritesMetricsEvaluationsAndTheNewestCheckpoints) {
@@ -269,6 +265,14 @@ TEST_F(Commands, BadInputGetsACodeAndOneLine) {
   write("train.bin", "odd");
   fs::remove_all(dir_ / "checkpoints");
   expect_error("config.toml", 3, "train.bin");
+}
+
+TEST_F(Commands, SetTakesOneArgumentEachTime) {
+  const Finished f =
+      run("train", "--set train.steps=1 config.toml --set train.seed=2 --print-config");
+  EXPECT_EQ(f.status, 0) << f.err;
+  EXPECT_NE(f.out.find("seed = 2"), std::string::npos);
+  expect_error("--set train.steps=1 config.toml --set a", 2, "--set a");
 }
 
 TEST_F(Commands, ADivergedRunEndsWithItsCode) {

@@ -15,7 +15,7 @@ namespace {
 
 class Functions : public ::testing::Test {
  protected:
-  parallel::RankContext rank_ = testing::cpu_rank();
+  parallel::RankContext rank_ = test::cpu_rank();
   DeviceContext& device_ = rank_.device();
   std::mt19937 random_{5};
   std::vector<std::unique_ptr<Parameter>> parameters_;
@@ -207,8 +207,8 @@ TEST_F(Functions, SoftmaxHeadInChunksMatchesDoubles) {
     }
   }
   EXPECT_NEAR(loss, expected_loss, 1e-6 * expected_loss);
-  EXPECT_LT(testing::relative_l2(tape.gradient(input).span<float>(), dx), 2e-6);
-  EXPECT_LT(testing::relative_l2(w.gradient().span<float>(), dw), 2e-6);
+  EXPECT_LT(test::relative_l2(tape.gradient(input).span<float>(), dx), 2e-6);
+  EXPECT_LT(test::relative_l2(w.gradient().span<float>(), dw), 2e-6);
 }
 
 TEST_F(Functions, NothingIsKeptAfterBackward) {

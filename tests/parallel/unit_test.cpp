@@ -20,7 +20,7 @@ UnitPlan plan_of(nn::Model& model) {
 }
 
 TEST(UnitPlan, ATiedEmbeddingIsAUnitOfItsOwn) {
-  nn::ModelConfig config = testing::Fixture("gpt2_tiny").model().config();
+  nn::ModelConfig config = test::Fixture("gpt2_tiny").model().config();
   nn::Model tied = nn::make_model(config);
   const UnitPlan plan = plan_of(tied);
   ASSERT_EQ(plan.units.size(), 4U + 3U);  // blocks, embedding, tied table, head
@@ -40,7 +40,7 @@ TEST(UnitPlan, ATiedEmbeddingIsAUnitOfItsOwn) {
 
 TEST(Unit, InitialValuesDependOnSeedAndNameAlone) {
   const auto values = [](std::uint64_t seed, std::vector<std::string> names) {
-    RankContext rank = testing::cpu_rank(2, seed);
+    RankContext rank = test::cpu_rank(2, seed);
     std::vector<std::unique_ptr<Parameter>> owned;
     std::vector<Parameter*> parameters;
     for (const std::string& name : names) {
@@ -63,7 +63,7 @@ TEST(Unit, InitialValuesDependOnSeedAndNameAlone) {
 }
 
 TEST(Unit, GradientsThatNobodyWroteCountAsZero) {
-  RankContext rank = testing::cpu_rank();
+  RankContext rank = test::cpu_rank();
   Parameter a({"a", {4}, Init::ones(), Role::vector, 1, 0});
   Parameter b({"b", {4}, Init::ones(), Role::vector, 1, 0});
   Unit unit(rank.device(), "u", {&a, &b}, DType::bf16);

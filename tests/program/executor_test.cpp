@@ -9,12 +9,12 @@
 namespace engine::program {
 namespace {
 
-using testing::Fixture;
+using test::Fixture;
 
 /// A fixture's model with a program of our own around it.
 struct Rig {
   Fixture fixture{"gpt2_tiny"};
-  parallel::RankContext rank = testing::cpu_rank();
+  parallel::RankContext rank = test::cpu_rank();
   nn::Model model;
   std::unique_ptr<optim::Optimizer> optimizer = optim::make_optimizer({});
   std::vector<parallel::Unit> units;

@@ -16,7 +16,7 @@
 #include "engine/optim/schedule.hpp"
 #include "engine/train/session.hpp"
 
-namespace engine::testing {
+namespace engine::test {
 
 struct Fixture {
   std::string dir;
@@ -129,4 +129,4 @@ inline std::vector<float> read_all(const checkpoint::SafetensorsFile& file,
   return values;
 }
 
-}  // namespace engine::testing
+}  // namespace engine::test

@@ -3,11 +3,11 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string>
 
-namespace engine::testing {
+#include "tests/support/files.hpp"
+
+namespace engine::test {
 
 struct Finished {
   int status = -1;  ///< exit code, or -1 when a signal ended it
@@ -15,19 +15,14 @@ struct Finished {
   std::string err;
 };
 
-inline std::string file_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 /// `arguments` go through a shell; output is kept in `scratch`, an existing directory.
 inline Finished run_command(const std::string& scratch, const std::string& command,
                             const std::string& arguments, const std::string& prefix = "") {
   const std::string line = prefix + " " + ENGINE_BIN_DIR + "/" + command + " " + arguments + " > " +
                            scratch + "/stdout 2> " + scratch + "/stderr";
   const int status = std::system(("cd " + scratch + " && " + line).c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, file_text(scratch + "/stdout"),
-          file_text(scratch + "/stderr")};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(scratch + "/stdout"),
+          read_file(scratch + "/stderr")};
 }
 
-}  // namespace engine::testing
+}  // namespace engine::test

@@ -6,13 +6,13 @@
 namespace engine::train {
 namespace {
 
-using testing::Fixture;
+using test::Fixture;
 
 class Reference : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Reference, LogitsOfTheFirstBatch) {
   const Fixture fixture(GetParam());
-  parallel::RankContext rank = testing::cpu_rank();
+  parallel::RankContext rank = test::cpu_rank();
   SessionOptions options;
   options.training = false;
   Session session(rank, nn::make_model(fixture.model().config()), options);
@@ -20,23 +20,23 @@ TEST_P(Reference, LogitsOfTheFirstBatch) {
   const auto batches = fixture.batches(session, 0, fixture.global);
   const Tensor logits = session.generate(batches[0], nullptr, nn::kLogits);
   const auto file = checkpoint::SafetensorsFile::open(fixture.dir + "/step0.safetensors");
-  EXPECT_LT(testing::relative_l2(logits.span<float>(), testing::read_all(file, "logits")), 5e-6);
+  EXPECT_LT(test::relative_l2(logits.span<float>(), test::read_all(file, "logits")), 5e-6);
 }
 
 TEST_P(Reference, GradientsOfTheFirstBatch) {
   const Fixture fixture(GetParam());
   const auto file = checkpoint::SafetensorsFile::open(fixture.dir + "/step0.safetensors");
   for (const std::int64_t micro : {1, 3, 12}) {
-    parallel::RankContext rank = testing::cpu_rank();
+    parallel::RankContext rank = test::cpu_rank();
     Session session(rank, nn::make_model(fixture.model().config()), fixture.options("sgd"));
     fixture.load_weights(session);
     session.step(fixture.batches(session, 0, micro), 0.0);
     for (parallel::Unit& unit : session.units()) {
       for (int i = 0; i < unit.layout().entries(); ++i) {
         const std::string& name = unit.parameters()[static_cast<std::size_t>(i)]->name();
-        EXPECT_LT(testing::relative_l2(unit.gradient(i).span<float>(),
-                                       testing::read_all(file, "grad." + name)),
-                  1e-5)
+        EXPECT_LT(
+            test::relative_l2(unit.gradient(i).span<float>(), test::read_all(file, "grad." + name)),
+            1e-5)
             << name << " at micro-batch " << micro;
       }
     }
@@ -53,7 +53,7 @@ struct Deviation {
 Deviation run(const Fixture& fixture, const std::string& optimizer, std::int64_t micro,
               SessionOptions options, double weights_bound) {
   const nlohmann::json expected = fixture.read_json(optimizer + ".json");
-  parallel::RankContext rank = testing::cpu_rank();
+  parallel::RankContext rank = test::cpu_rank();
   Session session(rank, nn::make_model(fixture.model().config()), options);
   fixture.load_weights(session);
   const optim::LrSchedule schedule = fixture.schedule(optimizer);
@@ -79,7 +79,7 @@ Deviation run(const Fixture& fixture, const std::string& optimizer, std::int64_t
         const std::string& name = unit.parameters()[static_cast<std::size_t>(i)]->name();
         // A key bias has no true gradient: under Adam its noise is normalised to full steps.
         const bool key_bias = optimizer == "adamw" && name.ends_with("attn.c_attn.bias");
-        EXPECT_LT(testing::relative_l2(unit.master(i).span<float>(), testing::read_all(file, name)),
+        EXPECT_LT(test::relative_l2(unit.master(i).span<float>(), test::read_all(file, name)),
                   key_bias ? 2e-3 : weights_bound)
             << name;
       }

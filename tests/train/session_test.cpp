@@ -9,12 +9,13 @@
 #include <sstream>
 
 #include "tests/support/fixture.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace engine::train {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::Fixture;
+using test::Fixture;
 
 std::vector<float> all_weights(Session& session) {
   std::vector<float> weights;
@@ -33,7 +34,7 @@ std::pair<std::vector<double>, std::vector<float>> run(const std::string& name, 
   const Fixture fixture(name);
   nn::ModelConfig config = fixture.model().config();
   config.dropout = 0.1;
-  parallel::RankContext rank = testing::cpu_rank(threads, 7);
+  parallel::RankContext rank = test::cpu_rank(threads, 7);
   SessionOptions options = fixture.options("adamw");
   options.compute = compute;
   Session session(rank, nn::make_model(config), options);
@@ -57,7 +58,7 @@ TEST(Session, RunsAndThreadCountsAreBitwiseEqual) {
 
 TEST(Session, EvaluationIsTheTrainingLossWithoutASideEffect) {
   const Fixture fixture("gpt2_masked");
-  parallel::RankContext rank = testing::cpu_rank();
+  parallel::RankContext rank = test::cpu_rank();
   Session session(rank, nn::make_model(fixture.model().config()), fixture.options("adamw"));
   fixture.load_weights(session);
   const auto before = all_weights(session);
@@ -72,15 +73,15 @@ TEST(Session, EvaluationIsTheTrainingLossWithoutASideEffect) {
 }
 
 TEST(Session, SaveAndLoadContinueBitwise) {
-  const fs::path dir = fs::temp_directory_path() / ("engine_session_" + std::to_string(::getpid()));
-  fs::remove_all(dir);
+  const test::TemporaryDirectory scratch;
+  const fs::path dir = scratch / "state";
   const Fixture fixture("llama_tiny");
   for (const char* optimizer : {"adamw", "sgd"}) {
     for (const DType moments : {DType::f32, DType::bf16}) {
       SessionOptions options = fixture.options(optimizer);
       options.moments = moments;
       options.compute = moments;  // covers bf16 weights too
-      parallel::RankContext rank = testing::cpu_rank();
+      parallel::RankContext rank = test::cpu_rank();
       Session a(rank, nn::make_model(fixture.model().config()), options);
       for (std::int64_t s = 0; s < 3; ++s) a.step(fixture.batches(a, s, 12), 1e-3);
       checkpoint::RunInfo info;
@@ -89,7 +90,7 @@ TEST(Session, SaveAndLoadContinueBitwise) {
       info.config = "text with \"quotes\"\n";
       a.save(dir.string(), info);
 
-      parallel::RankContext other = testing::cpu_rank(1, 99);
+      parallel::RankContext other = test::cpu_rank(1, 99);
       Session b(other, nn::make_model(fixture.model().config()), options);
       const checkpoint::RunInfo loaded = b.load(dir.string());
       EXPECT_EQ(loaded.step, 3);
@@ -109,10 +110,10 @@ TEST(Session, SaveAndLoadContinueBitwise) {
 }
 
 TEST(Session, DamagedStatesAreRefusedByName) {
-  const fs::path dir = fs::temp_directory_path() / ("engine_damage_" + std::to_string(::getpid()));
-  fs::remove_all(dir);
+  const test::TemporaryDirectory scratch;
+  const fs::path dir = scratch / "state";
   const Fixture fixture("gpt2_tiny");
-  parallel::RankContext rank = testing::cpu_rank();
+  parallel::RankContext rank = test::cpu_rank();
   Session session(rank, nn::make_model(fixture.model().config()), fixture.options("adamw"));
   session.save(dir.string());
   const auto expect_refused = [&](const std::string& part) {
@@ -134,14 +135,13 @@ TEST(Session, DamagedStatesAreRefusedByName) {
   expect_refused("optimizer.safetensors");
   fs::resize_file(dir / "manifest.json", 40);
   expect_refused("manifest.json");
-  fs::remove_all(dir);
 }
 
 TEST(Session, AKvCacheGivesTheLogitsOfTheWholeSequence) {
   for (const char* name : {"gpt2_tiny", "llama_tiny"}) {
     const Fixture fixture(name);
     const nn::ModelConfig config = fixture.model().config();
-    parallel::RankContext rank = testing::cpu_rank();
+    parallel::RankContext rank = test::cpu_rank();
     SessionOptions options;
     options.training = false;
     Session session(rank, nn::make_model(config), options);
@@ -155,7 +155,7 @@ TEST(Session, AKvCacheGivesTheLogitsOfTheWholeSequence) {
       const nn::MicroBatch part = {whole.tokens.slice(1, cuts[i], cuts[i + 1]), {}, 0};
       const Tensor got = session.generate(part, &cache, nn::kLogits);
       const Tensor want = expected.slice(1, cuts[i], cuts[i + 1]);
-      EXPECT_LT(testing::relative_l2(got.span<float>(), want.span<float>()), 2e-6) << name;
+      EXPECT_LT(test::relative_l2(got.span<float>(), want.span<float>()), 2e-6) << name;
     }
     EXPECT_EQ(cache.length(), fixture.T);
   }
@@ -179,7 +179,7 @@ std::int64_t open_descriptors() {
 
 TEST(Session, AfterTheSecondStepNothingIsTakenFromTheSystem) {
   const Fixture fixture("gpt2_tiny");
-  parallel::RankContext rank = testing::cpu_rank();
+  parallel::RankContext rank = test::cpu_rank();
   Session session(rank, nn::make_model(fixture.model().config()), fixture.options("adamw"));
   const auto batches = fixture.batches(session, 0, 3);
   for (int s = 0; s < 2; ++s) session.step(batches, 1e-4);
@@ -226,7 +226,7 @@ TEST(Session, ThePredictedMemoryIsTheMeasuredMemory) {
 
 TEST(Session, AnEvaluationSessionHasNoGradientsAndDoesNotStep) {
   const Fixture fixture("gpt2_tiny");
-  parallel::RankContext rank = testing::cpu_rank();
+  parallel::RankContext rank = test::cpu_rank();
   SessionOptions options;
   options.training = false;
   Session session(rank, nn::make_model(fixture.model().config()), options);

@@ -1,25 +1,21 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <filesystem>
 
-#include "tests/data/support.hpp"
+#include "tests/support/files.hpp"
+#include "tests/support/process.hpp"
+#include "tests/support/temporary_directory.hpp"
 
-namespace engine::data {
+namespace engine {
 namespace {
 
-struct Outcome {
-  int status;
-  std::string errors;
-};
+using test::Finished;
+using test::TemporaryDirectory;
+using test::write_file;
 
-Outcome run(const TemporaryDirectory& dir, const std::string& arguments) {
-  const std::string errors = (dir / "stderr").string();
-  const std::string command = std::string(ENGINE_BIN_DIR) + "/prepare " + arguments + " 2> " +
-                              errors + " > " + (dir / "stdout").string();
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(errors)};
+Finished run(const TemporaryDirectory& dir, const std::string& arguments) {
+  return test::run_command(dir.path().string(), "prepare", arguments);
 }
 
 TEST(PrepareApp, SaysHowItEndedByItsExitStatus) {
@@ -28,9 +24,9 @@ TEST(PrepareApp, SaysHowItEndedByItsExitStatus) {
   write_file(dir / "bad.jsonl", "{");
   const std::string out = " --out " + (dir / "out").string() + " ";
   const std::string in = (dir / "in.txt").string();
-  const Outcome done = run(dir, "--quiet --tokenizer bytes" + out + in);
+  const Finished done = run(dir, "--quiet --tokenizer bytes" + out + in);
   EXPECT_EQ(done.status, 0);
-  EXPECT_EQ(done.errors, "");
+  EXPECT_EQ(done.err, "");
   EXPECT_TRUE(std::filesystem::exists(dir / "out/train.bin"));
   const std::string again = "--force --tokenizer bytes" + out;
   const std::pair<std::string, int> cases[] = {
@@ -45,18 +41,19 @@ TEST(PrepareApp, SaysHowItEndedByItsExitStatus) {
       {again + (dir / "missing.txt").string(), 3},
   };
   for (const auto& [arguments, status] : cases) {
-    const Outcome failed = run(dir, arguments);
+    const Finished failed = run(dir, arguments);
     EXPECT_EQ(failed.status, status) << arguments;
-    EXPECT_EQ(failed.errors.rfind("error: ", 0), 0U) << failed.errors;
-    EXPECT_EQ(std::count(failed.errors.begin(), failed.errors.end(), '\n'), 1) << failed.errors;
+    EXPECT_EQ(failed.err.rfind("error: ", 0), 0U) << failed.err;
+    EXPECT_EQ(std::count(failed.err.begin(), failed.err.end(), '\n'), 1) << failed.err;
   }
 }
 
 TEST(PrepareApp, PrintsItsHelp) {
   const TemporaryDirectory dir;
-  EXPECT_EQ(run(dir, "--help").status, 0);
-  EXPECT_NE(read_file(dir / "stdout").find("--append-eot"), std::string::npos);
+  const Finished help = run(dir, "--help");
+  EXPECT_EQ(help.status, 0);
+  EXPECT_NE(help.out.find("--append-eot"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace engine::data
+}  // namespace engine
