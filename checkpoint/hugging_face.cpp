@@ -7,10 +7,10 @@
 #include <system_error>
 #include <utility>
 
-#include "src/core/json.hpp"
-#include "src/core/text.hpp"
 #include "engine/core/atomic_file.hpp"
 #include "engine/core/error.hpp"
+#include "src/core/json.hpp"
+#include "src/core/text.hpp"
 
 namespace engine::checkpoint {
 

@@ -1,8 +1,8 @@
 #include <nlohmann/json.hpp>
 
-#include "src/core/json.hpp"
 #include "engine/checkpoint/hugging_face.hpp"
 #include "engine/core/error.hpp"
+#include "src/core/json.hpp"
 
 namespace engine::checkpoint {
 

@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "src/core/text.hpp"
 #include "engine/core/error.hpp"
+#include "src/core/text.hpp"
 
 namespace engine::checkpoint {
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <unordered_set>
 
-#include "src/core/text.hpp"
 #include "engine/checkpoint/safetensors.hpp"
 #include "engine/core/error.hpp"
+#include "src/core/text.hpp"
 
 namespace engine::checkpoint {
 
