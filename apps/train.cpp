@@ -53,6 +53,8 @@ int main(int argc, char** argv) {
   command.flag("--dry-run", dry_run, "Check the config; print program and predicted memory; stop");
   command.flag("--print-config", print_config, "Print the resolved config and stop");
   command.flag("--config-reference", reference, "Print docs/config.md and stop");
+  command.option("--profile", options.profile_steps,
+                 "Time every operator over this many steps, print a table and stop; saves nothing");
   command.option("--trace", options.trace,
                  "Write a Perfetto trace of the first steps to this file");
   command.option("--threads", threads, "CPU threads, as train.threads");

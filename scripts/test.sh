@@ -86,7 +86,7 @@ step_tsan() {
 
 step_fuzz() {
   command -v clang++ >/dev/null || { skipped "fuzz: no clang++"; return 0; }
-  cmake --preset fuzz && cmake --build build/fuzz && run_tests fuzz -L fuzz
+  cmake --preset fuzz && cmake --build build/fuzz --target fuzzers && run_tests fuzz -L fuzz
 }
 
 # Tests of a preset as "passed failed": GoogleTest's cases, and what CTest ran besides.

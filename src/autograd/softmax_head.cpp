@@ -61,7 +61,7 @@ Tensor logits(Tape& tape, const Value& x, Parameter& weight) {
   const std::int64_t rows = x.tensor.numel() / channels;
   Shape shape = x.tensor.shape();
   shape[-1] = weight.shape()[0];
-  const Tensor y = device.empty(shape, x.tensor.dtype(), Category::activations);
+  Tensor y = device.empty(shape, x.tensor.dtype(), Category::activations);
   ops::matmul(device, x.tensor.view({rows, channels}), ops::Trans::no, weight.value(),
               ops::Trans::yes, y.view({rows, shape[-1]}));
   return y;

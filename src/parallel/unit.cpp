@@ -1,7 +1,10 @@
 #include "engine/parallel/unit.hpp"
 
+#include <chrono>
+
 #include "engine/core/philox.hpp"
 #include "engine/ops/elementwise.hpp"
+#include "engine/ops/profile.hpp"
 
 namespace engine::parallel {
 namespace {
@@ -154,7 +157,15 @@ void Unit::step(const optim::Optimizer& optimizer, const optim::StepScalars& sca
   state.moments = moments_;
   if (compute_.dtype() != DType::f32) state.low_precision = compute_;
   state.segments = segments_;
+  const auto begin = std::chrono::steady_clock::now();
   optimizer.step(*device_, state, scalars);
+  if (ops::Profile* profile = device_->profile()) {
+    const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - begin;
+    std::size_t bytes = 2 * master_.bytes() + gradient_.bytes();
+    for (const Tensor& moment : moments_) bytes += 2 * moment.bytes();
+    if (state.low_precision) bytes += state.low_precision.bytes();
+    profile->add(optimizer.name(), ms.count(), 0, static_cast<double>(bytes));
+  }
 }
 
 }  // namespace engine::parallel

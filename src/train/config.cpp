@@ -43,7 +43,9 @@ T read_scalar(const toml::node& node, const std::string& where, const Row& row) 
   bool fits = false;
   if constexpr (std::is_same_v<T, double>) {
     fits = node.is_number();
-    if (fits) value = *node.value<double>();
+    // Not node.value<double>(), which gives nothing for an integer that a double has to round.
+    if (node.is_integer()) value = static_cast<double>(node.as_integer()->get());
+    if (node.is_floating_point()) value = node.as_floating_point()->get();
   } else if constexpr (std::is_same_v<T, std::string>) {
     // A number is fine where a text key may hold one (precision.loss_scale).
     fits = node.is_string() || (node.is_number() && row.key == "precision.loss_scale");
@@ -181,6 +183,24 @@ std::string value_text(const Row& row, const Config& config) {
   return std::visit([&](const auto& field) { return printed(field(c)); }, row.field);
 }
 
+/// Whether a value still stands for "derived from other keys": the key itself would not take it.
+bool is_placeholder(const Row& row, const Config& config) {
+  auto& c = const_cast<Config&>(config);
+  return std::visit(
+      [&](const auto& field) {
+        const auto& value = field(c);
+        using T = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+          return value.empty() && !row.choices.empty();
+        } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+          return static_cast<double>(value) < row.least;
+        } else {
+          return false;
+        }
+      },
+      row.field);
+}
+
 std::string type_text(const Row& row) {
   return std::visit(
       [&](const auto& field) -> std::string {
@@ -239,6 +259,7 @@ std::string to_toml(const Config& config) {
       table = row.key.substr(0, dot);
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", table);
     }
+    if (is_placeholder(row, config)) continue;
     text += fmt::format("{} = {}\n", row.key.substr(dot + 1), value_text(row, config));
   }
   return text;

@@ -12,6 +12,7 @@
 #include "engine/data/meta.hpp"
 #include "engine/nn/models.hpp"
 #include "engine/ops/peak.hpp"
+#include "engine/ops/profile.hpp"
 #include "engine/train/metrics.hpp"
 #include "engine/train/progress.hpp"
 #include "hugging_face_weights.hpp"
@@ -22,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kTracedSteps = 3;
+constexpr int kStepsBeforeProfile = 2;
 
 parallel::RankContext::Options rank_options(const RunPlan& plan, bool quiet) {
   parallel::RankContext::Options options;
@@ -43,10 +45,11 @@ class Run {
 
   Outcome train() {
     if (!plan_.hugging_face.empty()) detail::load_hugging_face(session_, plan_.hugging_face);
-    start();
     const Config& c = plan_.config;
-    progress_.emplace(rank_.log(), c.train.steps, ops::measure_peak_gflops(rank_.device()),
-                      options_.quiet);
+    peak_gflops_ = ops::measure_peak_gflops(rank_.device());
+    progress_.emplace(rank_.log(), c.train.steps, peak_gflops_, options_.quiet);
+    if (options_.profile_steps > 0) return profile();
+    start();
     if (!c.metrics.jsonl.empty()) metrics_.emplace(c.metrics.jsonl, info_.step);
     announce();
     if (info_.step == c.train.steps) settle(true);  // nothing left to train
@@ -65,6 +68,18 @@ class Run {
   }
 
  private:
+  /// Runs a few steps with every operator timed and prints where the time went. Saves nothing.
+  Outcome profile() {
+    announce();
+    for (int i = 0; i < kStepsBeforeProfile; ++i) step();
+    double total_ms = 0;
+    const ops::Profile profile(rank_.device());
+    for (std::int64_t i = 0; i < options_.profile_steps; ++i) total_ms += step();
+    progress_->event(fmt::format("profile of {} steps", options_.profile_steps));
+    fmt::print("{}", profile.table(total_ms, options_.profile_steps, peak_gflops_));
+    return Outcome::finished;
+  }
+
   /// What is due between steps: evaluation, a checkpoint, the trace. All of it at the end.
   void settle(bool end) {
     const Config& c = plan_.config;
@@ -148,7 +163,8 @@ class Run {
         rank_.device().pool().threads(), rank_.device().pool().threads() == 1 ? "" : "s"));
   }
 
-  void step() {
+  /// One training step; returns its milliseconds.
+  double step() {
     const Config& c = plan_.config;
     StepRecord record;
     const auto micros =
@@ -180,6 +196,7 @@ class Run {
     const double flops = rank_.device().counters().matmul_flops - flops_before;
     progress_->step(record, flops / elapsed.count() / 1e6);
     guard(record);
+    return record.step_ms;
   }
 
   /// Counts skipped steps in a row and ends a run that does not recover.
@@ -258,6 +275,7 @@ class Run {
   std::optional<MetricsFile> metrics_;
   checkpoint::RunInfo info_;
   std::optional<double> eval_loss_;
+  double peak_gflops_ = 0;
   program::Trace trace_;
   std::int64_t traced_ = 0;
   std::int64_t skips_ = 0;

@@ -224,6 +224,16 @@ TEST_F(Commands, DryRunAndPrintConfigTouchNothing) {
   EXPECT_FALSE(fs::exists(dir_ / "metrics.jsonl"));
 }
 
+TEST_F(Commands, ProfileAccountsForTheStepAndSavesNothing) {
+  const Finished f = run("train", "config.toml --profile 3");
+  ASSERT_EQ(f.status, 0) << f.err;
+  for (const char* op : {"matmul", "attention_backward", "adamw", "other", "step", "100.0%"}) {
+    EXPECT_NE(f.out.find(op), std::string::npos) << op;
+  }
+  EXPECT_FALSE(fs::exists(dir_ / "checkpoints"));
+  EXPECT_FALSE(fs::exists(dir_ / "metrics.jsonl"));
+}
+
 TEST_F(Commands, TraceIsChromeJson) {
   ASSERT_EQ(run("train", "config.toml --quiet --trace trace.json").status, 0);
   std::ifstream file(dir_ / "trace.json");

@@ -64,6 +64,18 @@ TEST(Config, PrintsAsAConfigThatIsTheSame) {
   EXPECT_EQ(again.optimizer.eps, config.optimizer.eps);
 }
 
+TEST(Config, PrintsWithoutWhatIsYetToBeDerived) {
+  const std::string text = to_toml(parse_config("", "test"));
+  EXPECT_EQ(to_toml(parse_config(text, "again")), text);
+  EXPECT_EQ(text.find("vocab_size"), std::string::npos);
+}
+
+TEST(Config, AnIntegerThatADoubleRoundsIsReadAsANumber) {
+  EXPECT_EQ(parse_config("[optimizer]\nclip_grad_norm = 9007199254740993", "test")
+                .optimizer.clip_grad_norm,
+            9007199254740992.0);
+}
+
 TEST(Config, DerivesWhatIsLeftOut) {
   const RunPlan plan = plan_with({});
   EXPECT_EQ(plan.model.head_dim, 8);

@@ -11,8 +11,9 @@
 namespace engine {
 
 namespace ops {
+class Profile;
 struct Table;
-}
+}  // namespace ops
 
 /// Work done so far, counted by the ops on every device, `meta` included.
 struct Counters {
@@ -42,6 +43,13 @@ class DeviceContext {
   /// Kernels of the device; null on `meta`.
   const ops::Table* kernels() const noexcept { return kernels_; }
 
+  /// The profile that is running, or null; see ops::Profile, which sets it.
+  ops::Profile* profile() const noexcept { return profile_; }
+  void set_profile(ops::Profile* profile, const ops::Table* kernels) noexcept {
+    profile_ = profile;
+    kernels_ = kernels;
+  }
+
   /// Uninitialised tensor on this device.
   Tensor empty(const Shape& shape, DType dtype, Category category);
   /// Memory by category; on `meta` what the tensors would take.
@@ -53,6 +61,7 @@ class DeviceContext {
   ThreadPool pool_;
   Counters counters_;
   const ops::Table* kernels_;
+  ops::Profile* profile_ = nullptr;
 };
 
 }  // namespace engine

@@ -131,7 +131,7 @@ Config parse_config(std::string_view toml, std::string_view origin, Overrides ov
 /// Splits "key=value". Throws Errc::invalid_argument.
 std::pair<std::string, std::string> parse_override(const std::string& argument);
 
-/// The whole config as TOML that parses to the same config.
+/// The whole config as TOML that parses to the same config; values yet to be derived are left out.
 std::string to_toml(const Config& config);
 
 /// docs/config.md: every key with type, default and meaning, from the same table.

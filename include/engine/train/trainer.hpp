@@ -22,6 +22,7 @@ struct ResumeMode {
 struct TrainOptions {
   ResumeMode resume;
   std::string trace;                        ///< Perfetto JSON of the first steps; empty: off
+  std::int64_t profile_steps = 0;           ///< after two steps, profile this many; print; stop
   bool quiet = false;                       ///< only errors on stderr
   const std::atomic<bool>* stop = nullptr;  ///< set from a signal: save and stop after this step
 };
