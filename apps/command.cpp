@@ -1,10 +1,16 @@
 #include "command.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "engine/core/version.hpp"
 
@@ -12,13 +18,32 @@ namespace engine::apps {
 
 namespace {
 
+/// One line on stderr, whatever the message quotes. Never throws: stderr may be closed.
 int report(Errc code, std::string message) {
+  constexpr std::size_t kMost = 2000;
+  if (message.size() > kMost) message = message.substr(0, kMost) + "...";
   for (char& c : message) {
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   std::fflush(stdout);
-  fmt::print(stderr, "error: {}\n", message);
+  std::fputs(("error: " + message + "\n").c_str(), stderr);
   return exit_code(code);
+}
+
+/// Gives the standard descriptors something to be, so that no file of ours becomes "stderr".
+void open_standard_descriptors() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) == -1) ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+  }
+}
+
+/// A mapped file that somebody shortens raises SIGBUS where it is read.
+extern "C" void report_lost_mapping(int /*signal*/) {
+  constexpr char kMessage[] =
+      "error: a mapped data file or checkpoint was shortened or lost while it was read: restore it "
+      "and start again\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  ::_exit(exit_code(Errc::io));
 }
 
 }  // namespace
@@ -71,9 +96,16 @@ template Option Command::option(const std::string&, std::vector<std::filesystem:
                                 const std::string&);
 
 int Command::run(int argc, char** argv, FunctionRef<int()> body) {
+  open_standard_descriptors();
+  std::signal(SIGBUS, report_lost_mapping);
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves must not end a run
   try {
     app_->parse(argc, argv);
-    return body();
+    const int code = body();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      return report(Errc::io, "cannot write to standard output: it is closed or its disk is full");
+    }
+    return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app_->exit(error);
     return report(Errc::invalid_argument,
@@ -81,7 +113,10 @@ int Command::run(int argc, char** argv, FunctionRef<int()> body) {
   } catch (const Error& error) {
     return report(error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    return report(Errc::out_of_memory, "out of memory");
+    return report(Errc::out_of_memory,
+                  "out of memory outside the arena: use a smaller model or fewer micro-batches");
+  } catch (const std::system_error& error) {
+    return report(Errc::io, error.what());
   } catch (const std::exception& error) {
     return report(Errc::internal, error.what());
   }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <limits>
 
 #include "command.hpp"
 #include "engine/train/config.hpp"
@@ -32,9 +33,10 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 
-  apps::Command command("train",
-                        "Trains a GPT as a TOML config says.\n\n"
-                        "SIGINT or SIGTERM: finishes the step, saves a checkpoint, exits with 75.");
+  apps::Command command(
+      "train",
+      "Trains a GPT as a TOML config says.\n\n"
+      "SIGINT, SIGTERM or SIGHUP: finishes the step, saves a checkpoint, exits with 75.");
   std::string config_path;
   std::vector<std::string> sets;
   std::string resume = "none";
@@ -42,7 +44,8 @@ int main(int argc, char** argv) {
   bool dry_run = false;
   bool print_config = false;
   bool reference = false;
-  int threads = -1;
+  constexpr int kNotGiven = std::numeric_limits<int>::min();
+  int threads = kNotGiven;
   command.option("CONFIG", config_path, "Config file (docs/config.md)");
   command.option("--set", sets, "Override a key: --set train.steps=10; a bare word is a string")
       .repeatable("KEY=VALUE");
@@ -68,7 +71,7 @@ int main(int argc, char** argv) {
                  "CONFIG is required; see train --help");
     std::vector<std::pair<std::string, std::string>> overrides;
     for (const std::string& set : sets) overrides.push_back(train::parse_override(set));
-    if (threads >= 0) overrides.emplace_back("train.threads", std::to_string(threads));
+    if (threads != kNotGiven) overrides.emplace_back("train.threads", std::to_string(threads));
     const train::RunPlan plan = train::resolve(train::load_config(config_path, overrides));
     if (print_config) {
       fmt::print("{}", train::to_toml(plan.config));
@@ -83,6 +86,7 @@ int main(int argc, char** argv) {
     options.stop = &stop_requested;
     std::signal(SIGINT, request_stop);
     std::signal(SIGTERM, request_stop);
+    std::signal(SIGHUP, request_stop);
     return train::train(plan, options) == train::Outcome::stopped ? kStoppedEarly : 0;
   });
 }

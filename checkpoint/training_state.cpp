@@ -23,6 +23,7 @@ using engine::detail::JsonValue;
 
 constexpr std::string_view kFormat = "engine training state";
 constexpr int kVersion = 1;
+constexpr std::int64_t kMostCount = std::int64_t{1} << 53;
 
 std::string checksum(const fs::path& path) {
   const MappedFile file(path);
@@ -132,6 +133,18 @@ std::string_view text_of(const MappedFile& file) {
 
 }  // namespace
 
+std::vector<TextFile> read_folder(const fs::path& folder) {
+  std::vector<TextFile> files;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    const MappedFile file(entry.path());
+    files.push_back({entry.path().filename().string(), std::string(text_of(file))});
+  }
+  return files;
+}
+
 std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}", step); }
 
 void save_training_state(const fs::path& directory, const RunInfo& info,
@@ -153,15 +166,12 @@ void save_training_state(const fs::path& directory, const RunInfo& info,
   if (!info.tokenizer.empty()) {
     std::error_code error;
     fs::create_directory(staged.path() / "tokenizer", error);
-    for (const auto& entry : fs::directory_iterator(info.tokenizer)) {
-      if (!entry.is_regular_file()) continue;
-      const std::string name = "tokenizer/" + entry.path().filename().string();
-      const MappedFile source(entry.path());
-      AtomicFile copy(staged.path() / name);
-      copy.write(source.bytes());
-      copy.commit();
-      files.push_back(name);
-    }
+    ENGINE_CHECK(!error, Errc::io, "cannot create {}: {}", (staged.path() / "tokenizer").string(),
+                 error.message());
+  }
+  for (const TextFile& file : info.tokenizer) {
+    files.push_back("tokenizer/" + file.name);
+    write_file(staged.path() / files.back(), file.contents);
   }
   JsonValue list = JsonValue::array();
   for (const std::string& name : files) {
@@ -192,7 +202,7 @@ RunInfo read_run_info(const fs::path& directory) {
       json.at("format").string() == kFormat && json.at("version").integer(0, INT32_MAX) == kVersion,
       Errc::corrupt_data, "{}: not a training state of version {}", path.string(), kVersion);
   RunInfo info;
-  const auto count = [&](const char* key) { return json.at(key).integer(0, INT64_MAX); };
+  const auto count = [&](const char* key) { return json.at(key).integer(0, kMostCount); };
   info.step = count("step");
   info.consumed_samples = count("consumed_samples");
   info.tokens = count("tokens");
@@ -204,6 +214,8 @@ RunInfo read_run_info(const fs::path& directory) {
     const std::string name = entry.at("name").string();
     ENGINE_CHECK(name.find("..") == std::string::npos && !name.starts_with('/'), Errc::corrupt_data,
                  "{}: file name \"{}\" leaves the directory", path.string(), name);
+    ENGINE_CHECK(fs::is_regular_file(directory / name), Errc::corrupt_data,
+                 "{} is missing: {} names it", (directory / name).string(), path.string());
     ENGINE_CHECK(checksum(directory / name) == entry.at("xxh3_128").string(), Errc::corrupt_data,
                  "{}: its checksum differs from the manifest's: the file was damaged or changed",
                  (directory / name).string());
@@ -212,13 +224,18 @@ RunInfo read_run_info(const fs::path& directory) {
     const MappedFile config(directory / "config.json");
     info.model = parse_hugging_face_config(text_of(config), config.path());
   }
-  if (fs::is_directory(directory / "tokenizer")) info.tokenizer = directory / "tokenizer";
+  info.tokenizer = read_folder(directory / "tokenizer");
   return info;
 }
 
 void load_training_state(const fs::path& directory, std::span<parallel::Unit> units,
                          const std::vector<std::string>& moment_names) {
   const SafetensorsFile weights = SafetensorsFile::open(directory / "model.safetensors");
+  std::size_t expected = 0;
+  for (const parallel::Unit& unit : units) expected += unit.parameters().size();
+  ENGINE_CHECK(weights.tensors().size() == expected, Errc::corrupt_data,
+               "{} holds {} tensors, the model has {} parameters: it is of another model",
+               weights.path().string(), weights.tensors().size(), expected);
   for (parallel::Unit& unit : units) {
     for (int i = 0; i < unit.layout().entries(); ++i) {
       read_tensor(weights, unit.parameters()[static_cast<std::size_t>(i)]->name(), unit.master(i));

@@ -28,7 +28,7 @@ struct Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
-  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   ENGINE_CHECK(file.fd >= 0, Errc::io, "cannot open {}: {}", path_.string(), std::strerror(errno));
   struct stat status = {};
   ENGINE_CHECK(::fstat(file.fd, &status) == 0, Errc::io, "cannot read the size of {}: {}",

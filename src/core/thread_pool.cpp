@@ -7,6 +7,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -87,6 +88,14 @@ struct ThreadPool::State {
     value.wait(old, std::memory_order_acquire);
   }
 
+  void join() {
+    stop.store(true, std::memory_order_relaxed);
+    generation.fetch_add(1, std::memory_order_release);
+    generation.notify_all();
+    for (std::thread& worker : workers) worker.join();
+    workers.clear();
+  }
+
   void run_worker() {
     keep_libraries_single_threaded();
     for (std::uint32_t seen = 0;;) {
@@ -103,17 +112,20 @@ ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique
                "thread count: expected 1 to 4096, got {}", threads);
   keep_libraries_single_threaded();
   state_->workers.reserve(static_cast<std::size_t>(threads - 1));
-  for (int i = 1; i < threads; ++i) {
-    state_->workers.emplace_back([state = state_.get()] { state->run_worker(); });
+  try {
+    for (int i = 1; i < threads; ++i) {
+      state_->workers.emplace_back([state = state_.get()] { state->run_worker(); });
+    }
+  } catch (const std::system_error& error) {
+    const std::size_t started = state_->workers.size();
+    state_->join();
+    ENGINE_FAIL(Errc::invalid_argument,
+                "cannot start {} threads, the system allows {}: {}: lower train.threads", threads,
+                started, error.what());
   }
 }
 
-ThreadPool::~ThreadPool() {
-  state_->stop.store(true, std::memory_order_relaxed);
-  state_->generation.fetch_add(1, std::memory_order_release);
-  state_->generation.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { state_->join(); }
 
 void ThreadPool::parallel_for(std::int64_t count, FunctionRef<void(std::int64_t)> task) {
   if (count <= 0) return;

@@ -95,8 +95,9 @@ class ValidationRule {
       };
       return share(index + 1) > share(index) ? 0 : text.size();
     }
-    auto cut = static_cast<std::size_t>(static_cast<double>(text.size()) * (1 - fraction_));
-    cut = std::min(cut, text.size());
+    // What rounding leaves over goes to training: a document of a few bytes is not cut at all.
+    const std::size_t cut =
+        text.size() - static_cast<std::size_t>(static_cast<double>(text.size()) * fraction_);
     std::size_t start = cut;
     const auto continues = [&](std::size_t i) {
       return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0U) == 0x80U;
@@ -113,14 +114,21 @@ class ValidationRule {
 
 void check(const PrepareOptions& options) {
   ENGINE_CHECK(!options.inputs.empty(), Errc::invalid_argument, "prepare: expected an input file");
-  ENGINE_CHECK(!options.out.empty(), Errc::invalid_argument, "prepare: expected an output folder");
+  ENGINE_CHECK(!options.out.empty(), Errc::invalid_argument, "--out is empty: expected a folder");
   ENGINE_CHECK(options.val_fraction >= 0 && options.val_fraction < 1, Errc::invalid_argument,
-               "validation fraction: expected it in [0, 1), got {}", options.val_fraction);
+               "--val-fraction = {}: expected a value in [0, 1)", options.val_fraction);
   for (const fs::path& input : options.inputs) {
     for (const char* packed : {".gz", ".zst", ".xz", ".bz2", ".zip", ".parquet", ".arrow"}) {
       ENGINE_CHECK(input.extension() != packed, Errc::invalid_argument,
                    "{}: {} files are not supported: unpack or convert it to text or .jsonl first",
                    input.string(), packed);
+    }
+  }
+  for (const fs::path& input : options.inputs) {
+    for (const char* output : {"train.bin", "val.bin", "meta.json"}) {
+      std::error_code ignored;
+      ENGINE_CHECK(!fs::equivalent(input, options.out / output, ignored), Errc::invalid_argument,
+                   "{} is an input and would be replaced: take another --out", input.string());
     }
   }
   ENGINE_CHECK(options.force || !detail::exists(options.out / "train.bin"), Errc::invalid_argument,

@@ -1,6 +1,8 @@
 #include "engine/train/config.hpp"
 
+#include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <type_traits>
@@ -111,24 +113,43 @@ void apply(Config& config, const toml::table& table, const std::string& prefix,
       assign(config, *row, node, location(origin, node));
       continue;
     }
+    const bool known_table = [&] {
+      for (const Row& row : detail::config_table()) {
+        if (row.key.starts_with(key + ".")) return true;
+      }
+      return false;
+    }();
+    ENGINE_CHECK(!known_table || node.is_table(), Errc::invalid_argument,
+                 "{}: {} is a table: write [{}] and its keys below", location(origin, node), key,
+                 key);
     if (const toml::table* inner = node.as_table()) {
-      const bool known_table = [&] {
-        for (const Row& row : detail::config_table()) {
-          if (row.key.starts_with(key + ".")) return true;
-        }
-        return false;
-      }();
       if (known_table || !inner->empty()) {
         apply(config, *inner, key + ".", origin);
         continue;
       }
     }
     ENGINE_FAIL(Errc::invalid_argument, "{}: unknown key {}; did you mean {}?",
-                location(origin, node), key, detail::nearest_key(key));
+                location(origin, node), key.substr(0, 100),
+                detail::nearest_key(key.substr(0, 100)));
+  }
+}
+
+/// Keys with many dots make tables within tables, which the parser walks by recursion.
+void refuse_deep_keys(std::string_view text, std::string_view origin) {
+  constexpr int kMostDots = 64;
+  int dots = 0;
+  for (const char c : text) {
+    const bool in_key = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' ||
+                        c == '.' || c == ' ' || c == '\t' || c == '"' || c == '\'';
+    dots = in_key ? dots + (c == '.' ? 1 : 0) : 0;
+    ENGINE_CHECK(dots <= kMostDots, Errc::invalid_argument,
+                 "{}: a run of more than {} dots: keys have two parts, as in train.steps", origin,
+                 kMostDots);
   }
 }
 
 toml::table parse(std::string_view text, std::string_view origin) {
+  refuse_deep_keys(text, origin);
   try {
     return toml::parse(text, origin);
   } catch (const toml::parse_error& e) {
@@ -229,6 +250,9 @@ Config parse_config(std::string_view text, std::string_view origin, Overrides ov
 }
 
 Config load_config(const std::string& path, Overrides overrides) {
+  std::error_code ignored;
+  ENGINE_CHECK(!std::filesystem::is_directory(path, ignored), Errc::invalid_argument,
+               "cannot read config {}: it is a directory", path);
   std::ifstream file(path, std::ios::binary);
   ENGINE_CHECK(file.good(), Errc::invalid_argument, "cannot read config {}: {}", path,
                std::generic_category().message(errno));
@@ -238,6 +262,8 @@ Config load_config(const std::string& path, Overrides overrides) {
 }
 
 std::pair<std::string, std::string> parse_override(const std::string& argument) {
+  ENGINE_CHECK(argument.find('\n') == std::string::npos, Errc::invalid_argument,
+               "--set takes one key=value on one line");
   const std::size_t equals = argument.find('=');
   ENGINE_CHECK(equals != std::string::npos && equals > 0, Errc::invalid_argument,
                "--set {}: expected key=value, for example train.steps=100", argument);
@@ -263,6 +289,16 @@ std::string to_toml(const Config& config) {
     text += fmt::format("{} = {}\n", row.key.substr(dot + 1), value_text(row, config));
   }
   return text;
+}
+
+std::vector<ConfigChange> differences(const Config& before, const Config& after) {
+  std::vector<ConfigChange> changes;
+  for (const Row& row : detail::config_table()) {
+    std::string was = value_text(row, before);
+    std::string is = value_text(row, after);
+    if (was != is) changes.push_back({row.key, std::move(was), std::move(is)});
+  }
+  return changes;
 }
 
 std::string config_reference() {

@@ -36,7 +36,7 @@ std::vector<Row> make_table() {
        {},
        1,
        1e9},
-      {"model.layers", ENGINE_FIELD(model.layers), "Transformer blocks.", {}, {}, 1, 1e6},
+      {"model.layers", ENGINE_FIELD(model.layers), "Transformer blocks.", {}, {}, 1, 1e4},
       {"model.hidden_size",
        ENGINE_FIELD(model.hidden_size),
        "Width of the residual stream.",

@@ -40,8 +40,12 @@ std::size_t whole_characters(std::string_view text) {
 /// The model with a sequence that grows token by token.
 class Generator {
  public:
-  Generator(Session& session, const nn::ModelConfig& model, bool use_cache)
-      : session_(session), model_(model), use_cache_(use_cache) {}
+  /// `room` is the longest sequence to expect; past the context length the oldest half goes.
+  Generator(Session& session, const nn::ModelConfig& model, bool use_cache, std::int64_t room)
+      : session_(session),
+        model_(model),
+        use_cache_(use_cache),
+        room_(std::min(room, model.context_length)) {}
 
   /// Logits after `ids`, which continue the ids of the last call.
   std::vector<float> logits(std::vector<std::int32_t>& ids) {
@@ -50,9 +54,8 @@ class Generator {
       cache_.reset();
     }
     if (use_cache_ && !cache_) {
-      cache_ =
-          std::make_unique<nn::KvCache>(session_.device(), model_.layers, 1, model_.context_length,
-                                        model_.kv_heads * model_.head_dim, session_.compute());
+      cache_ = std::make_unique<nn::KvCache>(session_.device(), model_.layers, 1, room_,
+                                             model_.kv_heads * model_.head_dim, session_.compute());
     }
     const std::size_t begin = cache_ ? static_cast<std::size_t>(cache_->length()) : 0;
     const auto count = static_cast<std::int64_t>(ids.size() - begin);
@@ -71,6 +74,7 @@ class Generator {
   Session& session_;
   nn::ModelConfig model_;
   bool use_cache_;
+  std::int64_t room_;
   std::unique_ptr<nn::KvCache> cache_;
 };
 
@@ -84,6 +88,9 @@ void generate(const GenerateOptions& options, const std::function<void(std::stri
                "{} is not a directory: expected a checkpoint or a Hugging Face directory",
                options.checkpoint);
   const auto tokenizer = find_tokenizer(options);
+  if (fs::exists(fs::path(options.checkpoint) / "manifest.json")) {
+    checkpoint::read_run_info(options.checkpoint);  // a damaged checkpoint must not speak
+  }
   const nn::ModelConfig model = checkpoint::HfModel::open(options.checkpoint).config();
   ENGINE_CHECK(tokenizer->vocab_size() <= model.vocab_size, Errc::invalid_argument,
                "tokenizer {} has {} ids, the model {}: it is not the tokenizer of this model",
@@ -106,7 +113,10 @@ void generate(const GenerateOptions& options, const std::function<void(std::stri
                  tokenizer->name());
     ids.push_back(*tokenizer->end_of_text());
   }
-  Generator generator(session, model, options.cache);
+  const std::int64_t room = options.max_tokens < model.context_length
+                                ? static_cast<std::int64_t>(ids.size()) + options.max_tokens
+                                : model.context_length;
+  Generator generator(session, model, options.cache, room);
   emit(options.prompt);
   // Decoded as a whole every time: what a piece looks like may depend on the one before it.
   std::vector<std::int32_t> sequence = ids;

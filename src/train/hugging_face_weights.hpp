@@ -1,4 +1,7 @@
 #pragma once
+#include <algorithm>
+#include <cmath>
+
 #include "engine/checkpoint/hugging_face.hpp"
 #include "engine/train/session.hpp"
 
@@ -9,7 +12,12 @@ inline void load_hugging_face(Session& session, const std::string& directory) {
   const checkpoint::HfModel hf = checkpoint::HfModel::open(directory);
   for (parallel::Unit& unit : session.units()) {
     for (int i = 0; i < unit.layout().entries(); ++i) {
-      hf.read(unit.parameters()[static_cast<std::size_t>(i)]->name(), unit.master(i).span<float>());
+      const std::string& name = unit.parameters()[static_cast<std::size_t>(i)]->name();
+      const auto values = unit.master(i).span<float>();
+      hf.read(name, values);
+      ENGINE_CHECK(
+          std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); }),
+          Errc::corrupt_data, "{}: tensor {} holds values that are not finite", directory, name);
     }
     unit.masters_changed();
   }

@@ -18,17 +18,37 @@ namespace fs = std::filesystem;
 using engine::detail::Json;
 using engine::detail::JsonValue;
 
-/// Lines of `path` that belong to steps before `first_step`.
+/// Step of a record, or nothing if the line is none.
+std::optional<std::int64_t> step_of(const std::string& line, const std::string& path) {
+  const std::optional<Json> record = Json::try_parse(line, path);
+  if (!record || !record->is_object()) return std::nullopt;
+  const std::optional<Json> step = record->find("step");
+  return step ? step->find_integer(0, INT64_MAX) : std::nullopt;
+}
+
+/// The whole lines of `path` without the records at or past `first_step`.
 std::string kept_lines(const std::string& path, std::int64_t first_step) {
   std::ifstream file(path, std::ios::binary);
   std::string kept;
   for (std::string line; std::getline(file, line) && !file.eof();) {
-    const std::optional<Json> record = Json::try_parse(line, path);
-    if (!record || !record->is_object()) continue;
-    const std::optional<Json> step = record->find("step");
-    if (step && step->find_integer(INT64_MIN, first_step - 1)) kept += line + "\n";
+    if (step_of(line, path).value_or(-1) < first_step) kept += line + "\n";
   }
   return kept;
+}
+
+/// Makes way for a fresh run's records: those of an earlier run are kept as NAME.previous, and what
+/// is no metrics file is not touched.
+void set_earlier_records_aside(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  if (!std::getline(file, line)) return;  // absent or empty
+  ENGINE_CHECK(step_of(line, path).has_value(), Errc::invalid_argument,
+               "metrics.jsonl = {}: the file exists and holds no metrics: choose another name",
+               path);
+  std::error_code error;
+  fs::rename(path, path + ".previous", error);
+  ENGINE_CHECK(!error, Errc::io, "cannot rename {} to {}.previous: {}", path, path,
+               error.message());
 }
 
 }  // namespace
@@ -39,8 +59,15 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t first_step) : pat
     fs::create_directories(parent, error);
     ENGINE_CHECK(!error, Errc::io, "cannot create {}: {}", parent.string(), error.message());
   }
-  write_file(path, first_step > 0 ? kept_lines(path, first_step) : std::string());
-  fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (fs::is_regular_file(status)) {  // devices, pipes and links are written to as they are
+    if (first_step == 0) {
+      set_earlier_records_aside(path);
+    } else {
+      write_file(path, kept_lines(path, first_step));
+    }
+  }
+  fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   ENGINE_CHECK(fd_ >= 0, Errc::io, "cannot open {}: {}", path,
                std::generic_category().message(errno));
 }

@@ -1,5 +1,6 @@
 #include "engine/train/run_plan.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/checkpoint/hugging_face.hpp"
@@ -31,6 +32,11 @@ void check_required(const Config& c) {
   require(c, "data.train", "train = [\"train.bin\"] in [data]");
   ENGINE_CHECK(!c.data.train.empty(), Errc::invalid_argument,
                "data.train is empty: name at least one token file");
+  for (const auto* files : {&c.data.train, &c.data.valid}) {
+    ENGINE_CHECK(std::find(files->begin(), files->end(), "") == files->end(),
+                 Errc::invalid_argument, "data.{} names a file \"\": expected a path",
+                 files == &c.data.train ? "train" : "valid");
+  }
   require(c, "train.steps", "steps = 1000 in [train]");
   require(c, "optimizer.lr", "lr = 6e-4 in [optimizer]");
 }
@@ -168,6 +174,12 @@ int resolve_batch(Config& c) {
       "batch.global = {} is not a multiple of parallel.data * batch.micro = {} * {}: data * "
       "micro * accumulation must equal global",
       b.global, c.parallel.data, b.micro);
+  constexpr std::int64_t kMostMicros = 65536;
+  ENGINE_CHECK(
+      per_rank / b.micro <= kMostMicros, Errc::invalid_argument,
+      "batch.global = {} makes {} micro-batches of batch.micro = {} a step: at most {}; use a "
+      "larger batch.micro",
+      b.global, per_rank / b.micro, b.micro, kMostMicros);
   return static_cast<int>(per_rank / b.micro);
 }
 

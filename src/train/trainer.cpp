@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
+#include "checkpoint_folder.hpp"
 #include "data_feed.hpp"
 #include "engine/checkpoint/training_state.hpp"
 #include "engine/core/atomic_file.hpp"
@@ -24,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kTracedSteps = 3;
 constexpr int kStepsBeforeProfile = 2;
+constexpr std::string_view kTraceBegin = "{\"traceEvents\"";
 
 parallel::RankContext::Options rank_options(const RunPlan& plan, bool quiet) {
   parallel::RankContext::Options options;
@@ -41,9 +44,14 @@ class Run {
         options_(options),
         rank_(rank_options(plan, options.quiet)),
         session_(rank_, nn::make_model(plan.model), plan.session),
-        feed_(plan, session_) {}
+        feed_(plan, session_) {
+    if (const auto meta = data::read_meta(plan.config.data.train.front())) {
+      tokenizer_ = checkpoint::read_folder(meta->tokenizer_directory);
+    }
+  }
 
   Outcome train() {
+    check_outputs();
     if (!plan_.hugging_face.empty()) detail::load_hugging_face(session_, plan_.hugging_face);
     const Config& c = plan_.config;
     peak_gflops_ = ops::measure_peak_gflops(rank_.device());
@@ -59,7 +67,8 @@ class Run {
       const bool stop = !last && options_.stop != nullptr && options_.stop->load();
       settle(last || stop);
       if (stop) {
-        progress_->event(fmt::format("stopped on request after step {}", info_.step));
+        progress_->event(fmt::format("stopped on request after step {}{}", info_.step,
+                                     folder_ ? "" : "; nothing saved: checkpoint.dir is not set"));
         return Outcome::stopped;
       }
     }
@@ -68,6 +77,26 @@ class Run {
   }
 
  private:
+  /// Refuses to write over what is not ours to replace.
+  void check_outputs() const {
+    const Config& c = plan_.config;
+    if (options_.trace.empty()) return;
+    std::error_code ignored;
+    const fs::path parent = fs::absolute(options_.trace).parent_path();
+    ENGINE_CHECK(fs::is_directory(parent, ignored), Errc::invalid_argument,
+                 "--trace {}: there is no directory {}", options_.trace, parent.string());
+    ENGINE_CHECK(options_.trace != c.metrics.jsonl, Errc::invalid_argument,
+                 "--trace and metrics.jsonl are the same file {}: choose two", options_.trace);
+    if (!fs::exists(options_.trace, ignored)) return;
+    std::ifstream file(options_.trace, std::ios::binary);
+    std::string begin(kTraceBegin.size(), '\0');
+    file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+    ENGINE_CHECK(fs::is_regular_file(options_.trace, ignored) && begin == kTraceBegin,
+                 Errc::invalid_argument,
+                 "--trace {}: the file exists and is no trace: choose another name",
+                 options_.trace);
+  }
+
   /// Runs a few steps with every operator timed and prints where the time went. Saves nothing.
   Outcome profile() {
     announce();
@@ -92,64 +121,59 @@ class Run {
 
   /// Decides between a fresh start and a checkpoint, and loads it.
   void start() {
-    const std::string& dir = plan_.config.checkpoint.dir;
-    if (options_.resume.kind == ResumeMode::Kind::path) {
-      resume(options_.resume.path);
-      const auto all = checkpoint::list_checkpoints(dir);
-      const std::string newest = all.empty() ? "" : all.back().filename().string();
-      ENGINE_CHECK(newest <= checkpoint::checkpoint_name(info_.step), Errc::invalid_argument,
-                   "checkpoint.dir = {} holds {}, newer than {}: move it away, or use another "
-                   "directory, so that a later --resume auto takes the right one",
-                   dir, newest, options_.resume.path);
-      return;
-    }
-    if (dir.empty()) {
-      ENGINE_CHECK(options_.resume.kind == ResumeMode::Kind::none, Errc::invalid_argument,
+    const Config& c = plan_.config;
+    const ResumeMode& mode = options_.resume;
+    if (!c.checkpoint.dir.empty()) folder_.emplace(c.checkpoint.dir, rank_.log());
+    if (mode.kind == ResumeMode::Kind::path) {
+      resume(mode.path);
+      if (folder_) folder_->require_continues(mode.path, info_.step);
+    } else if (mode.kind == ResumeMode::Kind::automatic) {
+      ENGINE_CHECK(folder_.has_value(), Errc::invalid_argument,
                    "--resume auto needs checkpoint.dir: set it in the config");
-      return;
+      if (const auto newest = folder_->newest()) resume(*newest);
+    } else if (folder_) {
+      folder_->require_empty();
     }
-    const auto found = checkpoint::list_checkpoints(dir);
-    if (options_.resume.kind == ResumeMode::Kind::none) {
-      ENGINE_CHECK(found.empty(), Errc::invalid_argument,
-                   "checkpoint.dir = {} already holds a run ({}): use --resume auto, or another "
-                   "directory",
-                   dir, found.empty() ? "" : found.back().filename().string());
-    } else {
-      for (auto path = found.rbegin(); path != found.rend(); ++path) {
-        try {
-          return resume(*path);
-        } catch (const Error& e) {
-          if (e.code() != Errc::corrupt_data && e.code() != Errc::io) throw;
-          rank_.log().warning("passing over {} (kept as {}.damaged): {}", path->string(),
-                              path->filename().string(), e.what());
-          set_aside(*path);
-        }
-      }
-    }
-    fs::create_directories(dir);
-    write_file(fs::path(dir) / "config.toml", to_toml(plan_.config));
-  }
-
-  /// Renames a damaged checkpoint, so that neither `keep` nor a later resume counts it.
-  static void set_aside(const fs::path& path) {
-    const fs::path aside = path.string() + ".damaged";
-    std::error_code error;
-    fs::remove_all(aside, error);
-    fs::rename(path, aside, error);
-    ENGINE_CHECK(!error, Errc::io, "cannot rename {} to {}: {}", path.string(), aside.string(),
-                 error.message());
+    if (folder_) write_file(fs::path(c.checkpoint.dir) / "resolved.toml", to_toml(c));
   }
 
   void resume(const fs::path& path) {
-    info_ = session_.load(path.string());
-    ENGINE_CHECK(info_.seed == plan_.config.train.seed, Errc::invalid_argument,
-                 "{} was made with train.seed = {}, the config says {}: sample order and dropout "
-                 "would not continue",
-                 path.string(), info_.seed, plan_.config.train.seed);
-    ENGINE_CHECK(info_.step <= plan_.config.train.steps, Errc::invalid_argument,
+    const checkpoint::RunInfo saved = checkpoint::read_run_info(path);
+    if (!saved.config.empty()) {
+      compare_configs(path, parse_config(saved.config, path.string() + "/manifest.json"));
+    }
+    ENGINE_CHECK(saved.step <= plan_.config.train.steps, Errc::invalid_argument,
                  "{} is at step {}, past train.steps = {}: raise train.steps", path.string(),
-                 info_.step, plan_.config.train.steps);
+                 saved.step, plan_.config.train.steps);
+    info_ = session_.load(path.string());
+    if (folder_ && path.parent_path() == fs::path(plan_.config.checkpoint.dir)) {
+      folder_->mark_saved(info_.step);
+    }
     rank_.log().info("resumed from {} at step {}", path.string(), info_.step);
+  }
+
+  /// Refuses changes after which the run would not be the same run; reports all others by name.
+  void compare_configs(const fs::path& path, const Config& before) const {
+    std::string changed;
+    for (const ConfigChange& change : differences(before, plan_.config)) {
+      const bool refused = (change.key.starts_with("model.") && change.key != "model.init" &&
+                            change.key != "model.dropout") ||
+                           change.key == "batch.sequence_length" || change.key == "data.order" ||
+                           change.key == "train.seed" || change.key == "optimizer.name";
+      ENGINE_CHECK(
+          !refused, Errc::invalid_argument,
+          "{} = {}, but {} was made with {}: a run cannot go on with another value; set it "
+          "back, or start a new run",
+          change.key, change.after, path.string(), change.before);
+      const bool shape_of_run = change.key.starts_with("checkpoint.") ||
+                                change.key.starts_with("metrics.") ||
+                                change.key == "train.threads" || change.key == "train.steps";
+      if (!shape_of_run) {
+        changed += fmt::format("{}{} {} -> {}", changed.empty() ? "" : ", ", change.key,
+                               change.before, change.after);
+      }
+    }
+    if (!changed.empty()) rank_.log().warning("changed since the checkpoint: {}", changed);
   }
 
   void announce() {
@@ -192,7 +216,7 @@ class Run {
     record.step_ms = elapsed.count();
     record.tokens_per_s = static_cast<double>(step_tokens) / elapsed.count() * 1e3;
     record.mem_peak_bytes = rank_.device().memory().stats().total.peak_bytes;
-    if (metrics_) metrics_->write(record);
+    write_metrics([&](MetricsFile& file) { file.write(record); });
     const double flops = rank_.device().counters().matmul_flops - flops_before;
     progress_->step(record, flops / elapsed.count() / 1e6);
     guard(record);
@@ -201,6 +225,10 @@ class Run {
 
   /// Counts skipped steps in a row and ends a run that does not recover.
   void guard(const StepRecord& record) {
+    if (record.targets == 0) {
+      progress_->event(fmt::format("step {} skipped: all its targets are data.ignore_token = {}",
+                                   record.step + 1, plan_.config.data.ignore_token));
+    }
     const bool non_finite = record.skipped && record.targets > 0;
     skips_ = non_finite ? skips_ + 1 : 0;
     if (!non_finite) return;
@@ -221,26 +249,30 @@ class Run {
       targets += result.targets;
     }
     eval_loss_ = targets > 0 ? loss / static_cast<double>(targets) : std::nan("");
-    if (metrics_) metrics_->write_evaluation(info_.step - 1, *eval_loss_);
+    write_metrics([&](MetricsFile& file) { file.write_evaluation(info_.step - 1, *eval_loss_); });
     progress_->event(fmt::format("step {}  eval loss {:.4f}", info_.step, *eval_loss_));
   }
 
   void save() {
-    const Config& c = plan_.config;
-    if (c.checkpoint.dir.empty()) return;
+    if (!folder_) return;
     checkpoint::RunInfo info = info_;
-    info.config = to_toml(c);
+    info.config = to_toml(plan_.config);
     info.model = plan_.model;
-    if (const auto meta = data::read_meta(c.data.train.front())) {
-      info.tokenizer = meta->tokenizer_directory;
+    info.tokenizer = tokenizer_;
+    if (const auto path = folder_->save(session_, std::move(info), plan_.config.checkpoint.keep)) {
+      progress_->event(fmt::format("saved {}", path->string()));
     }
-    const fs::path path = fs::path(c.checkpoint.dir) / checkpoint::checkpoint_name(info.step);
-    if (fs::exists(path)) return;  // resumed at this step
-    session_.save(path.string(), info);
-    progress_->event(fmt::format("saved {}", path.string()));
-    auto all = checkpoint::list_checkpoints(c.checkpoint.dir);
-    for (std::size_t i = 0; i + static_cast<std::size_t>(c.checkpoint.keep) < all.size(); ++i) {
-      fs::remove_all(all[i]);
+  }
+
+  /// A record that cannot be written ends the run, but not before its state is safe.
+  template <class Write>
+  void write_metrics(Write&& write) {
+    if (!metrics_) return;
+    try {
+      write(*metrics_);
+    } catch (const Error&) {
+      save();
+      throw;
     }
   }
 
@@ -252,6 +284,11 @@ class Run {
   }
 
   void finish() {
+    ENGINE_CHECK(
+        skips_ == 0, Errc::diverged,
+        "training diverged: the last {} steps were skipped for a non-finite loss or gradient: "
+        "lower optimizer.lr or resume from an earlier checkpoint",
+        skips_);
     const MemoryStats memory = rank_.device().memory().stats();
     std::string text = fmt::format("done: {} steps, {} tokens", info_.step,
                                    format_count(static_cast<double>(info_.tokens)));
@@ -273,6 +310,8 @@ class Run {
   detail::DataFeed feed_;
   std::optional<Progress> progress_;
   std::optional<MetricsFile> metrics_;
+  std::optional<detail::CheckpointFolder> folder_;
+  std::vector<checkpoint::TextFile> tokenizer_;
   checkpoint::RunInfo info_;
   std::optional<double> eval_loss_;
   double peak_gflops_ = 0;
@@ -289,32 +328,68 @@ ResumeMode ResumeMode::parse(const std::string& text) {
   return {Kind::path, text};
 }
 
-Outcome train(const RunPlan& plan, const TrainOptions& options) {
-  return Run(plan, options).train();
-}
+namespace {
 
-std::string describe(const RunPlan& plan) {
-  const Config& c = plan.config;
+/// A step on the meta device: what the run will take and do.
+struct Prediction {
+  MemoryStats memory;
+  double flops = 0;
+  std::int64_t parameters = 0;
+  std::string program;
+};
+
+Prediction predict(const RunPlan& plan) {
   parallel::RankContext::Options options = rank_options(plan, true);
   options.device.device.type = DeviceType::meta;
   parallel::RankContext rank(options);
   Session session(rank, nn::make_model(plan.model), plan.session);
   std::vector<nn::MicroBatch> micros;
   for (int m = 0; m < plan.micros; ++m) {
-    micros.push_back(session.make_batch(c.batch.micro, c.batch.sequence_length));
+    micros.push_back(
+        session.make_batch(plan.config.batch.micro, plan.config.batch.sequence_length));
   }
   session.step(micros, plan.schedule.at(0));
-  const MemoryStats memory = rank.device().memory().stats();
+  return {rank.device().memory().stats(), rank.device().counters().matmul_flops,
+          session.parameter_count(),
+          session.step_program(plan.micros).summary(session.model_info())};
+}
+
+/// Memory that the system can give without swapping, or 0 if it does not say.
+std::int64_t available_memory_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("MemAvailable:")) return std::stoll(line.substr(13)) * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Outcome train(const RunPlan& plan, const TrainOptions& options) {
+  const std::int64_t needed = predict(plan).memory.total.peak_bytes;
+  const std::int64_t available = available_memory_bytes();
+  ENGINE_CHECK(available == 0 || needed <= available, Errc::out_of_memory,
+               "the run needs {} of memory, {} are available: use a smaller batch.micro, "
+               "memory.recompute = \"full\", precision.compute = \"bf16\" or a smaller model (see "
+               "--dry-run)",
+               format_bytes(static_cast<double>(needed)),
+               format_bytes(static_cast<double>(available)));
+  return Run(plan, options).train();
+}
+
+std::string describe(const RunPlan& plan) {
+  const Config& c = plan.config;
+  const Prediction prediction = predict(plan);
+  const MemoryStats& memory = prediction.memory;
   std::string text = fmt::format(
       "model        {}: {} layers, hidden {}, {} heads ({} KV) of {}, vocabulary {}\n"
       "parameters   {}\n"
       "batch        {} sequences of {} tokens a step: {} micro-batches of {}\n"
       "work         {:.1f} GFLOP a step in matrix products\n\nstep program\n",
       c.model.family, c.model.layers, c.model.hidden_size, c.model.heads, c.model.kv_heads,
-      c.model.head_dim, c.model.vocab_size, session.parameter_count(), c.batch.global,
-      c.batch.sequence_length, plan.micros, c.batch.micro,
-      rank.device().counters().matmul_flops / 1e9);
-  text += session.step_program(plan.micros).summary(session.model_info());
+      c.model.head_dim, c.model.vocab_size, prediction.parameters, c.batch.global,
+      c.batch.sequence_length, plan.micros, c.batch.micro, prediction.flops / 1e9);
+  text += prediction.program;
   text += "\nmemory       predicted peak\n";
   for (int i = 0; i < kCategories; ++i) {
     const auto& usage = memory.categories[static_cast<std::size_t>(i)];

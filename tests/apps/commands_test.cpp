@@ -129,14 +129,14 @@ TEST_F(Commands, TrainWritesMetricsEvaluationsAndTheNewestCheckpoints) {
   std::sort(epoch.begin(), epoch.end());
   for (std::int64_t i = 0; i < 10; ++i) EXPECT_EQ(epoch[static_cast<std::size_t>(i)], i);
   EXPECT_EQ(checkpoints(), (std::vector<std::string>{"step-00000004", "step-00000006"}));
-  EXPECT_TRUE(fs::exists(dir_ / "checkpoints/config.toml"));
+  EXPECT_TRUE(fs::exists(dir_ / "checkpoints/resolved.toml"));
 }
 
 TEST_F(Commands, TheSavedConfigGivesTheSameRun) {
   ASSERT_EQ(run("train", "config.toml").status, 0);
   const auto first = metrics();
   fs::rename(dir_ / "checkpoints", dir_ / "first");
-  ASSERT_EQ(run("train", "first/config.toml --threads 1").status, 0);
+  ASSERT_EQ(run("train", "first/resolved.toml --threads 1").status, 0);
   const auto second = metrics();
   ASSERT_EQ(first.size(), second.size());
   for (std::size_t i = 0; i < first.size(); ++i) {
@@ -283,6 +283,66 @@ TEST_F(Commands, SetTakesOneArgumentEachTime) {
   EXPECT_EQ(f.status, 0) << f.err;
   EXPECT_NE(f.out.find("seed = 2"), std::string::npos);
   expect_error("--set train.steps=1 config.toml --set a", 2, "--set a");
+}
+
+TEST_F(Commands, AResumeThatWouldBeAnotherRunIsRefusedAndLosesNothing) {
+  ASSERT_EQ(run("train", "config.toml --quiet").status, 0);
+  const auto before = checkpoints();
+  for (const char* change : {"model.hidden_size=64", "model.layers=1", "model.heads=2",
+                             "model.tie_embeddings=false", "train.seed=9", "optimizer.name=lion",
+                             "data.order=sequential", "batch.sequence_length=8"}) {
+    const std::string key = std::string(change).substr(0, std::string(change).find('='));
+    expect_error("config.toml --resume auto --set train.steps=8 --set " + std::string(change), 2,
+                 key);
+    EXPECT_EQ(checkpoints(), before) << change;
+  }
+  const Finished f =
+      run("train", "config.toml --resume auto --set train.steps=7 --set optimizer.lr=1e-4");
+  EXPECT_EQ(f.status, 0) << f.err;
+  EXPECT_NE(f.err.find("changed since the checkpoint"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("optimizer.lr 0.003 -> 0.0001"), std::string::npos) << f.err;
+  for (const auto& entry : fs::directory_iterator(dir_ / "checkpoints")) {
+    if (entry.is_directory()) fs::remove(entry.path() / "optimizer.safetensors");
+  }
+  expect_error("config.toml --resume auto --set train.steps=9", 3, "none of its 2 checkpoints");
+}
+
+TEST_F(Commands, OutputsNeverReplaceWhatIsNotTheirs) {
+  write("notes.txt", "mine\n");
+  expect_error("config.toml --set metrics.jsonl=notes.txt", 2, "notes.txt");
+  expect_error("config.toml --trace notes.txt", 2, "notes.txt");
+  expect_error("config.toml --trace absent/trace.json", 2, "absent");
+  EXPECT_EQ(test::read_file(dir_ / "notes.txt"), "mine\n");
+  EXPECT_EQ(run("train", "config.toml --quiet --set metrics.jsonl=/dev/null").status, 0);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  fs::remove_all(dir_ / "checkpoints");
+  // An obstacle under a checkpoint's name is moved, a run that holds the folder is respected.
+  fs::create_directories(dir_ / "checkpoints/step-00000006");
+  const Finished f = run("train", "config.toml");
+  EXPECT_EQ(f.status, 0) << f.err;
+  EXPECT_NE(f.err.find("step-00000006.damaged"), std::string::npos) << f.err;
+  EXPECT_TRUE(fs::exists(dir_ / "checkpoints/step-00000006/manifest.json"));
+  expect_error("config.toml --resume auto", 2, "in use by another run", "flock checkpoints/.lock");
+  // A second fresh run keeps the first one's records.
+  fs::remove_all(dir_ / "checkpoints");
+  EXPECT_EQ(run("train", "config.toml --quiet").status, 0);
+  EXPECT_TRUE(fs::exists(dir_ / "metrics.jsonl.previous"));
+  write("text.bin", "some text");
+  EXPECT_EQ(run("prepare", "--tokenizer bytes --out . --force train.bin").status, 2);
+}
+
+TEST_F(Commands, ClosedOrFullStandardStreamsKeepTheExitCode) {
+  EXPECT_EQ(run("train", "absent.toml 2>&-").status, 2);
+  EXPECT_EQ(run("generate", "--checkpoint absent --prompt x 2>&-").status, 3);
+  EXPECT_EQ(run("train", "config.toml --dry-run >/dev/full").status, 3);
+  EXPECT_EQ(run("train", "config.toml --print-config >/dev/full").status, 3);
+  EXPECT_EQ(run("train", "config.toml 2>&-").status, 0);
+  for (const auto& record : metrics()) EXPECT_TRUE(record.contains("step"));
+}
+
+TEST_F(Commands, ARunThatDoesNotFitIsRefusedBeforeItStarts) {
+  expect_error("config.toml --set model.hidden_size=65536 --set model.layers=100", 2, "memory");
+  expect_error("config.toml --set batch.global=1000000000 --set batch.micro=1", 2, "micro-batches");
 }
 
 TEST_F(Commands, ADivergedRunEndsWithItsCode) {

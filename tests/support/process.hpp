@@ -18,8 +18,8 @@ struct Finished {
 /// `arguments` go through a shell; output is kept in `scratch`, an existing directory.
 inline Finished run_command(const std::string& scratch, const std::string& command,
                             const std::string& arguments, const std::string& prefix = "") {
-  const std::string line = prefix + " " + ENGINE_BIN_DIR + "/" + command + " " + arguments + " > " +
-                           scratch + "/stdout 2> " + scratch + "/stderr";
+  const std::string line = prefix + " > " + scratch + "/stdout 2> " + scratch + "/stderr " +
+                           ENGINE_BIN_DIR + "/" + command + " " + arguments;
   const int status = std::system(("cd " + scratch + " && " + line).c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(scratch + "/stdout"),
           read_file(scratch + "/stderr")};

@@ -10,6 +10,15 @@
 
 namespace engine::checkpoint {
 
+/// A small file by name and contents.
+struct TextFile {
+  std::string name;
+  std::string contents;
+};
+
+/// The regular files of a folder; none if there is no such folder. Throws Errc::io.
+std::vector<TextFile> read_folder(const std::filesystem::path& folder);
+
 /// What a training state holds beside tensors.
 struct RunInfo {
   std::int64_t step = 0;              ///< steps done, skipped ones included
@@ -20,7 +29,7 @@ struct RunInfo {
   std::string optimizer;                 ///< name of the update rule
   std::string config;                    ///< the resolved config as TOML; may be empty
   std::optional<nn::ModelConfig> model;  ///< written as config.json; none for an embedder's model
-  std::filesystem::path tokenizer;       ///< directory copied to tokenizer/; may be empty
+  std::vector<TextFile> tokenizer;       ///< the files of tokenizer/; may be empty
 };
 
 /// Writes the new directory `directory`: manifest.json (counters and a checksum of every file),
@@ -37,7 +46,7 @@ void save_training_state(const std::filesystem::path& directory, const RunInfo& 
 RunInfo read_run_info(const std::filesystem::path& directory);
 
 /// Reads weights and, if the units train, moments, by parameter name; every parameter must be there
-/// with its shape. Throws Errc::corrupt_data naming file and tensor.
+/// with its shape, and nothing else. Throws Errc::corrupt_data naming file and tensor.
 void load_training_state(const std::filesystem::path& directory, std::span<parallel::Unit> units,
                          const std::vector<std::string>& moment_names);
 

@@ -134,6 +134,14 @@ std::pair<std::string, std::string> parse_override(const std::string& argument);
 /// The whole config as TOML that parses to the same config; values yet to be derived are left out.
 std::string to_toml(const Config& config);
 
+/// A key whose value differs between two configs, with both values as TOML.
+struct ConfigChange {
+  std::string_view key;
+  std::string before;
+  std::string after;
+};
+std::vector<ConfigChange> differences(const Config& before, const Config& after);
+
 /// docs/config.md: every key with type, default and meaning, from the same table.
 std::string config_reference();
 

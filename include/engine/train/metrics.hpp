@@ -28,7 +28,9 @@ struct StepRecord {
 class MetricsFile {
  public:
   /// Opens `path` for appending after cutting off records at or past `first_step`, and a last line
-  /// that is not whole. Creates parent directories. Throws Errc::io.
+  /// that is not whole. A fresh run (`first_step` 0) keeps an earlier run's file as NAME.previous.
+  /// Creates parent directories. Throws Errc::io; Errc::invalid_argument for a file that holds
+  /// something else.
   MetricsFile(const std::string& path, std::int64_t first_step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;

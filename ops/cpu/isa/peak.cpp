@@ -6,6 +6,7 @@ ENGINE_ISA_BEGIN
 
 double fma_loop(std::int64_t rounds) {
   constexpr int kBytes = ENGINE_CPU_LEVEL == 4 ? 64 : (ENGINE_CPU_LEVEL == 3 ? 32 : 16);
+  constexpr int kLanes = kBytes / 4;
   constexpr int kChains = 12;  // enough to hide the latency of two units, and few enough to fit
   using Vector [[gnu::vector_size(kBytes)]] = float;
   std::array<Vector, kChains> sums;
@@ -23,7 +24,7 @@ double fma_loop(std::int64_t rounds) {
   for (const auto& sum : sums) total += sum;
   // Never true; keeps the work.
   const double keep = total[0] < 0 ? 1.0 : 0.0;
-  return static_cast<double>(rounds) * kChains * (kBytes / 4) * 2 + keep;
+  return static_cast<double>(rounds) * kChains * kLanes * 2 + keep;
 }
 
 ENGINE_ISA_END
