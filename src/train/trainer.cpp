@@ -18,6 +18,7 @@
 #include "engine/train/metrics.hpp"
 #include "engine/train/progress.hpp"
 #include "hugging_face_weights.hpp"
+#include "prediction.hpp"
 
 namespace engine::train {
 namespace {
@@ -28,21 +29,13 @@ constexpr std::int64_t kTracedSteps = 3;
 constexpr int kStepsBeforeProfile = 2;
 constexpr std::string_view kTraceBegin = "{\"traceEvents\"";
 
-parallel::RankContext::Options rank_options(const RunPlan& plan, bool quiet) {
-  parallel::RankContext::Options options;
-  options.device.threads = static_cast<int>(plan.config.train.threads);
-  options.device.seed = static_cast<std::uint64_t>(plan.config.train.seed);
-  options.device.logger = Logger({.level = quiet ? LogLevel::warning : LogLevel::info, .sink = {}});
-  return options;
-}
-
 /// One run of training on this rank.
 class Run {
  public:
   Run(const RunPlan& plan, const TrainOptions& options)
       : plan_(plan),
         options_(options),
-        rank_(rank_options(plan, options.quiet)),
+        rank_(detail::rank_options(plan, options.quiet)),
         session_(rank_, nn::make_model(plan.model), plan.session),
         feed_(plan, session_) {
     if (const auto meta = data::read_meta(plan.config.data.train.front())) {
@@ -328,46 +321,9 @@ ResumeMode ResumeMode::parse(const std::string& text) {
   return {Kind::path, text};
 }
 
-namespace {
-
-/// A step on the meta device: what the run will take and do.
-struct Prediction {
-  MemoryStats memory;
-  double flops = 0;
-  std::int64_t parameters = 0;
-  std::string program;
-};
-
-Prediction predict(const RunPlan& plan) {
-  parallel::RankContext::Options options = rank_options(plan, true);
-  options.device.device.type = DeviceType::meta;
-  parallel::RankContext rank(options);
-  Session session(rank, nn::make_model(plan.model), plan.session);
-  std::vector<nn::MicroBatch> micros;
-  for (int m = 0; m < plan.micros; ++m) {
-    micros.push_back(
-        session.make_batch(plan.config.batch.micro, plan.config.batch.sequence_length));
-  }
-  session.step(micros, plan.schedule.at(0));
-  return {rank.device().memory().stats(), rank.device().counters().matmul_flops,
-          session.parameter_count(),
-          session.step_program(plan.micros).summary(session.model_info())};
-}
-
-/// Memory that the system can give without swapping, or 0 if it does not say.
-std::int64_t available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("MemAvailable:")) return std::stoll(line.substr(13)) * 1024;
-  }
-  return 0;
-}
-
-}  // namespace
-
 Outcome train(const RunPlan& plan, const TrainOptions& options) {
-  const std::int64_t needed = predict(plan).memory.total.peak_bytes;
-  const std::int64_t available = available_memory_bytes();
+  const std::int64_t needed = detail::predict(plan).memory.total.peak_bytes;
+  const std::int64_t available = detail::available_memory_bytes();
   ENGINE_CHECK(available == 0 || needed <= available, Errc::out_of_memory,
                "the run needs {} of memory, {} are available: use a smaller batch.micro, "
                "memory.recompute = \"full\", precision.compute = \"bf16\" or a smaller model (see "
@@ -375,30 +331,6 @@ Outcome train(const RunPlan& plan, const TrainOptions& options) {
                format_bytes(static_cast<double>(needed)),
                format_bytes(static_cast<double>(available)));
   return Run(plan, options).train();
-}
-
-std::string describe(const RunPlan& plan) {
-  const Config& c = plan.config;
-  const Prediction prediction = predict(plan);
-  const MemoryStats& memory = prediction.memory;
-  std::string text = fmt::format(
-      "model        {}: {} layers, hidden {}, {} heads ({} KV) of {}, vocabulary {}\n"
-      "parameters   {}\n"
-      "batch        {} sequences of {} tokens a step: {} micro-batches of {}\n"
-      "work         {:.1f} GFLOP a step in matrix products\n\nstep program\n",
-      c.model.family, c.model.layers, c.model.hidden_size, c.model.heads, c.model.kv_heads,
-      c.model.head_dim, c.model.vocab_size, prediction.parameters, c.batch.global,
-      c.batch.sequence_length, plan.micros, c.batch.micro, prediction.flops / 1e9);
-  text += prediction.program;
-  text += "\nmemory       predicted peak\n";
-  for (int i = 0; i < kCategories; ++i) {
-    const auto& usage = memory.categories[static_cast<std::size_t>(i)];
-    text += fmt::format("{:<13}{:>10}\n", name(static_cast<Category>(i)),
-                        format_bytes(static_cast<double>(usage.peak_bytes)));
-  }
-  text += fmt::format("{:<13}{:>10}\n", "together",
-                      format_bytes(static_cast<double>(memory.total.peak_bytes)));
-  return text;
 }
 
 }  // namespace engine::train
