@@ -82,6 +82,11 @@ std::optional<fs::path> CheckpointFolder::newest() {
   return std::nullopt;
 }
 
+void CheckpointFolder::resumed_at(std::int64_t step) {
+  std::error_code ignored;
+  if (fs::exists(directory_ / checkpoint::checkpoint_name(step), ignored)) saved_step_ = step;
+}
+
 std::optional<fs::path> CheckpointFolder::save(const Session& session, checkpoint::RunInfo info,
                                                std::int64_t keep) {
   if (info.step == saved_step_) return std::nullopt;

@@ -34,8 +34,8 @@ class CheckpointFolder {
   /// the `keep` newest. Returns the path, or nothing.
   std::optional<std::filesystem::path> save(const Session& session, checkpoint::RunInfo info,
                                             std::int64_t keep);
-  /// Marks `step` as being on disk already.
-  void mark_saved(std::int64_t step) noexcept { saved_step_ = step; }
+  /// The run goes on from `step`: if that checkpoint lies here, it need not be saved again.
+  void resumed_at(std::int64_t step);
 
  private:
   void set_aside(const std::filesystem::path& path, std::string_view why);

@@ -127,7 +127,9 @@ class Run {
     } else if (folder_) {
       folder_->require_empty();
     }
-    if (folder_) write_file(fs::path(c.checkpoint.dir) / "resolved.toml", to_toml(c));
+    if (!folder_) return;
+    if (mode.kind != ResumeMode::Kind::none) folder_->resumed_at(info_.step);
+    write_file(fs::path(c.checkpoint.dir) / "resolved.toml", to_toml(c));
   }
 
   void resume(const fs::path& path) {
@@ -139,9 +141,6 @@ class Run {
                  "{} is at step {}, past train.steps = {}: raise train.steps", path.string(),
                  saved.step, plan_.config.train.steps);
     info_ = session_.load(path.string());
-    if (folder_ && path.parent_path() == fs::path(plan_.config.checkpoint.dir)) {
-      folder_->mark_saved(info_.step);
-    }
     rank_.log().info("resumed from {} at step {}", path.string(), info_.step);
   }
 

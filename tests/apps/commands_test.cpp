@@ -307,6 +307,16 @@ TEST_F(Commands, AResumeThatWouldBeAnotherRunIsRefusedAndLosesNothing) {
   expect_error("config.toml --resume auto --set train.steps=9", 3, "none of its 2 checkpoints");
 }
 
+TEST_F(Commands, ResumingAFinishedRunChangesNothing) {
+  ASSERT_EQ(run("train", "config.toml --quiet").status, 0);
+  const auto before = checkpoints();
+  EXPECT_EQ(run("train", "config.toml --quiet --resume auto").status, 0);
+  EXPECT_EQ(run("train", "config.toml --quiet --resume ./checkpoints/../checkpoints/step-00000006")
+                .status,
+            0);
+  EXPECT_EQ(checkpoints(), before);
+}
+
 TEST_F(Commands, OutputsNeverReplaceWhatIsNotTheirs) {
   write("notes.txt", "mine\n");
   expect_error("config.toml --set metrics.jsonl=notes.txt", 2, "notes.txt");
