@@ -169,7 +169,7 @@ Arena::Arena(std::size_t capacity_bytes) : state_(std::make_unique<State>()) {
 }
 
 Arena::~Arena() {
-  unpoison(state_->mapping, state_->mapping_bytes);
+  unpoison(state_->base, state_->committed);  // the addresses may serve somebody else next
   munmap(state_->mapping, state_->mapping_bytes);
 }
 

@@ -95,9 +95,8 @@ class ValidationRule {
       };
       return share(index + 1) > share(index) ? 0 : text.size();
     }
-    // What rounding leaves over goes to training: a document of a few bytes is not cut at all.
-    const std::size_t cut =
-        text.size() - static_cast<std::size_t>(static_cast<double>(text.size()) * fraction_);
+    const std::size_t cut = std::min(
+        static_cast<std::size_t>(static_cast<double>(text.size()) * (1 - fraction_)), text.size());
     std::size_t start = cut;
     const auto continues = [&](std::size_t i) {
       return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0U) == 0x80U;
@@ -263,6 +262,9 @@ PrepareResult prepare(const PrepareOptions& options) {
     }
   });
   result.train_tokens = train.tokens();
+  ENGINE_CHECK(result.train_tokens > 0, Errc::invalid_argument,
+               "--val-fraction = {} leaves no token for training: lower it, or give more text",
+               options.val_fraction);
   result.val_tokens = val ? val->tokens() : 0;
 
   JsonValue files = JsonValue::object({{"train.bin", train.meta()}});
