@@ -21,4 +21,4 @@ bible -f "Genesis 1:1-Revelation 22:21" | sed 's/^[^ ]* //' > "$run/bible.txt"
 "$bin/train" configs/quickstart.toml
 echo
 "$bin/generate" --checkpoint "$(ls -d "$run"/checkpoints/step-* | tail -n 1)" \
-  --prompt "And the LORD said unto " --max-tokens 300 --temperature 0.8 --seed 1
+  --prompt "And the LORD said unto " --max-tokens 300 --temperature 0.6 --seed 1
