@@ -208,7 +208,8 @@ TEST(Prepare, RefusesWhatItCannotRead) {
   };
   expect_error(Errc::invalid_argument, "found no text", [&] { run("in.txt", 0.1); });
   expect_error(Errc::invalid_argument, ".gz files", [&] { run("in.txt.gz", 0.1); });
-  expect_error(Errc::invalid_argument, "--val-fraction = 1: expected a value in [0, 1)", [&] { run("in.txt", 1); });
+  expect_error(Errc::invalid_argument, "--val-fraction = 1: expected a value in [0, 1)",
+               [&] { run("in.txt", 1); });
   expect_error(Errc::io, "none.txt: No such file", [&] { run("none.txt", 0.1); });
   expect_error(Errc::invalid_argument, "expected an input", [&] { prepare({.out = dir / "out"}); });
   expect_error(Errc::invalid_argument, "got \"word\"", [] { parse_document_split("word"); });
