@@ -153,5 +153,8 @@ printf '%s' "$table"
 printf '  %-9s %-7s %4d s\n' total "" $((SECONDS - total_start))
 [ ! -f "$results/skipped.txt" ] || cat "$results/skipped.txt"
 [ ! -f "$results/release.log" ] || sed -n '/tests passed/,$p' "$results/release.log"
-echo "$passed passed, $failed failed"
+cases_skipped=$(cat "$results"/*/test_*.xml 2>/dev/null | grep -c 'result="skipped"')
+[ "$cases_skipped" -eq 0 ] ||
+  echo "!!!!!!!! SKIPPED: $cases_skipped test cases, for want of files named in the logs under $results"
+echo "$passed passed, $failed failed, $cases_skipped skipped"
 [ "$failed" -eq 0 ]

@@ -51,7 +51,7 @@ class Session {
   /// model nn::kLogits. `cache` may be null (whole sequences).
   Tensor generate(const nn::MicroBatch& batch, nn::KvCache* cache, std::string_view output);
 
-  /// A micro-batch on the session's device. Shapes: tokens, targets [rows*T].
+  /// A micro-batch on the session's device. Shapes: tokens, targets [rows, length].
   nn::MicroBatch make_batch(std::int64_t rows, std::int64_t length);
 
   /// Writes weights, moments and counters to the new directory `dir`, which is then whole or
