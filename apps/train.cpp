@@ -18,7 +18,9 @@ constexpr int kStoppedEarly = 75;
 std::atomic<bool> stop_requested{false};
 
 void request_stop(int signal) {
-  if (stop_requested.exchange(true)) {  // asked twice: leave at once
+  // A second Ctrl-C leaves at once. A second SIGTERM does not: `timeout` and batch systems send it
+  // to the process and to its group.
+  if (stop_requested.exchange(true) && signal == SIGINT) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
