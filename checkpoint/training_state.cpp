@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <system_error>
 
 #include "engine/checkpoint/hugging_face.hpp"
@@ -71,60 +72,111 @@ class StagedDirectory {
   fs::path path_;
 };
 
-void write_weights(const fs::path& path, std::span<const parallel::Unit> units) {
-  std::vector<TensorDeclaration> tensors;
-  for (const parallel::Unit& unit : units) {
-    for (const autograd::Parameter* p : unit.parameters()) {
-      tensors.push_back({p->name(), DType::f32, p->shape()});
-    }
+/// Calls `visit(name, parameter index)` for each parameter of a unit.
+template <class Visit>
+void each_parameter(const parallel::Unit& unit, Visit&& visit) {
+  for (int i = 0; i < unit.layout().entries(); ++i) {
+    visit(unit.parameters()[static_cast<std::size_t>(i)]->name(), i);
   }
-  SafetensorsWriter writer(path, std::move(tensors));
-  for (const parallel::Unit& unit : units) {
-    for (int i = 0; i < unit.layout().entries(); ++i) {
-      const std::string& name = unit.parameters()[static_cast<std::size_t>(i)]->name();
-      writer.append(name, std::as_bytes(unit.master(i).span<float>()));
-    }
-  }
-  writer.commit();
 }
 
-void write_moments(const fs::path& path, std::span<const parallel::Unit> units,
+std::span<const std::byte> bytes_of(const Tensor& t) {
+  return {static_cast<const std::byte*>(t.raw()), t.bytes()};
+}
+
+/// One file of tensors that are gathered a unit at a time. Ranks that do not write take part in the
+/// gathers.
+class StateFile {
+ public:
+  StateFile(comm::Communicator& shards, bool writes) : shards_(&shards), writes_(writes) {}
+
+  void declare(const std::string& name, DType dtype, const Shape& shape) {
+    if (writes_) tensors_.push_back({name, dtype, shape});
+  }
+  void open(const fs::path& path) {
+    if (writes_) writer_.emplace(path, std::move(tensors_));
+  }
+  /// The parameters of a flat state under the names that `name_of` gives them.
+  template <class NameOf>
+  void write(const parallel::Unit& unit, const Tensor& state, NameOf&& name_of) {
+    const Tensor whole = unit.whole(state, *shards_);
+    if (!writes_) return;
+    each_parameter(unit, [&](const std::string& name, int i) {
+      writer_->append(name_of(name), bytes_of(unit.part(whole, i)));
+    });
+  }
+  void commit() {
+    if (writes_) writer_->commit();
+  }
+
+ private:
+  comm::Communicator* shards_;
+  bool writes_;
+  std::vector<TensorDeclaration> tensors_;
+  std::optional<SafetensorsWriter> writer_;
+};
+
+void write_weights(StateFile file, const fs::path& path, std::span<const parallel::Unit> units) {
+  for (const parallel::Unit& unit : units) {
+    each_parameter(unit, [&](const std::string& name, int i) {
+      file.declare(name, DType::f32, unit.parameters()[static_cast<std::size_t>(i)]->shape());
+    });
+  }
+  file.open(path);
+  for (const parallel::Unit& unit : units) {
+    file.write(unit, unit.master(), [](const std::string& name) { return name; });
+  }
+  file.commit();
+}
+
+void write_moments(StateFile file, const fs::path& path, std::span<const parallel::Unit> units,
                    const std::vector<std::string>& moments) {
-  std::vector<TensorDeclaration> tensors;
-  const auto each = [&](auto&& visit) {
-    for (const parallel::Unit& unit : units) {
-      for (int i = 0; i < unit.layout().entries(); ++i) {
-        for (int k = 0; k < unit.moments(); ++k) {
-          const std::string& name = unit.parameters()[static_cast<std::size_t>(i)]->name();
-          visit(moment_tensor(name, moments[static_cast<std::size_t>(k)]), unit.moment(k, i));
-        }
-      }
+  for (const parallel::Unit& unit : units) {
+    for (int k = 0; k < unit.moments(); ++k) {
+      each_parameter(unit, [&](const std::string& name, int i) {
+        file.declare(moment_tensor(name, moments[static_cast<std::size_t>(k)]),
+                     unit.moment(k).dtype(),
+                     unit.parameters()[static_cast<std::size_t>(i)]->shape());
+      });
     }
-  };
-  each([&](const std::string& name, const Tensor& t) {
-    tensors.push_back({name, t.dtype(), t.shape()});
-  });
-  SafetensorsWriter writer(path, std::move(tensors));
-  each([&](const std::string& name, const Tensor& t) {
-    writer.append(name, {static_cast<const std::byte*>(t.raw()), t.bytes()});
-  });
-  writer.commit();
+  }
+  file.open(path);
+  for (const parallel::Unit& unit : units) {
+    for (int k = 0; k < unit.moments(); ++k) {
+      file.write(unit, unit.moment(k), [&](const std::string& name) {
+        return moment_tensor(name, moments[static_cast<std::size_t>(k)]);
+      });
+    }
+  }
+  file.commit();
 }
 
-void read_tensor(const SafetensorsFile& file, const std::string& name, const Tensor& out) {
-  const StoredTensor& stored = file.at(name);
-  const Shape shape{std::span<const std::int64_t>(stored.shape)};
-  ENGINE_CHECK(shape == out.shape(), Errc::corrupt_data,
-               "{}: tensor {} has shape {}, the model expects {}", file.path().string(), name,
-               shape.str(), out.shape().str());
-  if (out.dtype() == DType::f32) {
-    file.read_f32(name, out.span<float>());
-    return;
+/// Reads what of the unit's parameters lies in its flat state.
+template <class NameOf>
+void read_state(const SafetensorsFile& file, const parallel::Unit& unit, const Tensor& state,
+                NameOf&& name_of) {
+  each_parameter(unit, [&](const std::string& parameter, int i) {
+    const StoredTensor& stored = file.at(name_of(parameter));
+    const Shape shape{std::span<const std::int64_t>(stored.shape)};
+    const Shape& expected = unit.parameters()[static_cast<std::size_t>(i)]->shape();
+    ENGINE_CHECK(shape == expected, Errc::corrupt_data,
+                 "{}: tensor {} has shape {}, the model expects {}", file.path().string(),
+                 stored.name, shape.str(), expected.str());
+  });
+  std::vector<float> values;
+  for (const parallel::ShardPiece& piece : unit.pieces()) {
+    const std::string name =
+        name_of(unit.parameters()[static_cast<std::size_t>(piece.entry)]->name());
+    const Tensor out = state.slice(0, piece.shard_begin, piece.shard_begin + piece.numel);
+    if (out.dtype() == DType::f32) {
+      file.read_f32(name, out.span<float>(), piece.entry_begin);
+      continue;
+    }
+    values.resize(static_cast<std::size_t>(piece.numel));
+    file.read_f32(name, values, piece.entry_begin);
+    std::transform(values.begin(), values.end(), out.span<bf16>().begin(),
+                   [](float v) { return bf16(v); });
   }
-  std::vector<float> values(static_cast<std::size_t>(out.numel()));
-  file.read_f32(name, values);
-  std::transform(values.begin(), values.end(), out.span<bf16>().begin(),
-                 [](float v) { return bf16(v); });
 }
 
 std::string_view text_of(const MappedFile& file) {
@@ -149,15 +201,22 @@ std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}"
 
 void save_training_state(const fs::path& directory, const RunInfo& info,
                          std::span<const parallel::Unit> units,
-                         const std::vector<std::string>& moment_names) {
+                         const std::vector<std::string>& moment_names, comm::Communicator& shards,
+                         bool writes) {
+  const bool trains = !units.empty() && units.front().trains();
+  if (!writes) {
+    write_weights({shards, false}, {}, units);
+    if (trains) write_moments({shards, false}, {}, units, moment_names);
+    return;
+  }
   ENGINE_CHECK(!fs::exists(directory), Errc::invalid_argument,
                "{} exists already: choose another directory", directory.string());
   StagedDirectory staged(directory);
   std::vector<std::string> files = {"model.safetensors"};
-  write_weights(staged.path() / files[0], units);
-  if (!units.empty() && units.front().trains()) {
+  write_weights({shards, true}, staged.path() / files[0], units);
+  if (trains) {
     files.emplace_back("optimizer.safetensors");
-    write_moments(staged.path() / files.back(), units, moment_names);
+    write_moments({shards, true}, staged.path() / files.back(), units, moment_names);
   }
   if (info.model) {
     files.emplace_back("config.json");
@@ -236,21 +295,16 @@ void load_training_state(const fs::path& directory, std::span<parallel::Unit> un
   ENGINE_CHECK(weights.tensors().size() == expected, Errc::corrupt_data,
                "{} holds {} tensors, the model has {} parameters: it is of another model",
                weights.path().string(), weights.tensors().size(), expected);
-  for (parallel::Unit& unit : units) {
-    for (int i = 0; i < unit.layout().entries(); ++i) {
-      read_tensor(weights, unit.parameters()[static_cast<std::size_t>(i)]->name(), unit.master(i));
-    }
-    unit.masters_changed();
+  for (const parallel::Unit& unit : units) {
+    read_state(weights, unit, unit.master(), [](const std::string& name) { return name; });
   }
   if (units.empty() || !units.front().trains()) return;
   const SafetensorsFile moments = SafetensorsFile::open(directory / "optimizer.safetensors");
-  for (parallel::Unit& unit : units) {
-    for (int i = 0; i < unit.layout().entries(); ++i) {
-      const std::string& name = unit.parameters()[static_cast<std::size_t>(i)]->name();
-      for (int k = 0; k < unit.moments(); ++k) {
-        read_tensor(moments, moment_tensor(name, moment_names[static_cast<std::size_t>(k)]),
-                    unit.moment(k, i));
-      }
+  for (const parallel::Unit& unit : units) {
+    for (int k = 0; k < unit.moments(); ++k) {
+      read_state(moments, unit, unit.moment(k), [&](const std::string& name) {
+        return moment_tensor(name, moment_names[static_cast<std::size_t>(k)]);
+      });
     }
   }
 }

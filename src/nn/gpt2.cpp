@@ -22,6 +22,7 @@ class Gpt2Embedding : public BlockBase {
                                         first_position(context));
     io.set(kHidden, autograd::dropout(tape, x, dropout_at(context, dropout_, name())));
   }
+  bool backward_reads_weights() const override { return false; }
 
  private:
   double dropout_;

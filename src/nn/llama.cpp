@@ -15,6 +15,7 @@ class LlamaEmbedding : public BlockBase {
     const Value x = autograd::embedding(tape, context.batch.tokens, table_, nullptr);
     io.set(kHidden, autograd::dropout(tape, x, dropout_at(context, dropout_, name())));
   }
+  bool backward_reads_weights() const override { return false; }
 
  private:
   double dropout_;

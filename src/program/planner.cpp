@@ -1,5 +1,6 @@
 #include "engine/program/program.hpp"
 #include "engine/program/schedule.hpp"
+#include "engine/program/sharding.hpp"
 
 namespace engine::program {
 namespace {
@@ -61,10 +62,12 @@ Program plan_step(const ModelInfo& model, const StepPlan& plan) {
   for (int u = 0; u < static_cast<int>(model.units.size()); ++u) {
     code.push_back(on_unit(Op::optimizer_step, u));
   }
+  insert_sharding(program, model, plan.sharding);
+  prefetch_gathers(program, model, plan.sharding.prefetch_units);
   return program;
 }
 
-Program plan_evaluation(const ModelInfo& model, int micros) {
+Program plan_evaluation(const ModelInfo& model, int micros, const ShardPlan& sharding) {
   Program program;
   program.micros = micros;
   program.training = false;
@@ -75,6 +78,8 @@ Program plan_evaluation(const ModelInfo& model, int micros) {
     }
   }
   program.code.push_back(whole_step(Op::reduce_metrics));
+  insert_sharding(program, model, sharding);
+  prefetch_gathers(program, model, sharding.prefetch_units);
   return program;
 }
 

@@ -87,9 +87,7 @@ void CheckpointFolder::resumed_at(std::int64_t step) {
   if (fs::exists(directory_ / checkpoint::checkpoint_name(step), ignored)) saved_step_ = step;
 }
 
-std::optional<fs::path> CheckpointFolder::save(const Session& session, checkpoint::RunInfo info,
-                                               std::int64_t keep) {
-  if (info.step == saved_step_) return std::nullopt;
+fs::path CheckpointFolder::save(Session& session, checkpoint::RunInfo info, std::int64_t keep) {
   const fs::path path = directory_ / checkpoint::checkpoint_name(info.step);
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(path, ignored))) {

@@ -10,8 +10,8 @@
 
 namespace engine::train::detail {
 
-/// checkpoint.dir while a run uses it. Holds a lock; damaged checkpoints are set aside, never
-/// removed.
+/// checkpoint.dir while a run uses it, on rank 0. Holds a lock; damaged checkpoints are set aside,
+/// never removed.
 class CheckpointFolder {
  public:
   /// Makes the folder, locks it and removes what killed saves left.
@@ -30,10 +30,10 @@ class CheckpointFolder {
   /// no checkpoints. Throws Errc::corrupt_data if there are some and none holds.
   std::optional<std::filesystem::path> newest();
 
-  /// Saves the session unless that very step was saved or resumed from here; then removes all but
-  /// the `keep` newest. Returns the path, or nothing.
-  std::optional<std::filesystem::path> save(const Session& session, checkpoint::RunInfo info,
-                                            std::int64_t keep);
+  /// Whether `step` was not yet saved or resumed from here.
+  bool needs(std::int64_t step) const noexcept { return step != saved_step_; }
+  /// Saves the session; then removes all but the `keep` newest. Returns the path.
+  std::filesystem::path save(Session& session, checkpoint::RunInfo info, std::int64_t keep);
   /// The run goes on from `step`: if that checkpoint lies here, it need not be saved again.
   void resumed_at(std::int64_t step);
 

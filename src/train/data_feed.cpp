@@ -13,9 +13,10 @@ data::TokenDataset open(const RunPlan& plan, const std::vector<std::string>& fil
 
 DataFeed::DataFeed(const RunPlan& plan, Session& session)
     : plan_(&plan),
+      first_(session.rank().mesh().data() * plan.config.batch.global / plan.mesh.data),
       train_(open(plan, plan.config.data.train)),
-      reader_(train_, data::SampleOrder(plan.order, train_.samples(),
-                                        static_cast<std::uint64_t>(plan.config.train.seed))) {
+      order_(plan.order, train_.samples(), static_cast<std::uint64_t>(plan.config.train.seed)),
+      reader_(train_, order_) {
   if (!plan.config.data.valid.empty()) {
     validation_.emplace(open(plan, plan.config.data.valid));
     validation_reader_.emplace(
@@ -39,13 +40,18 @@ std::span<const nn::MicroBatch> DataFeed::fill(std::int64_t first, Read&& read) 
 
 std::span<const nn::MicroBatch> DataFeed::train(std::int64_t consumed,
                                                 std::vector<std::int64_t>* sample_ids) {
-  return fill(consumed, [&](std::int64_t first, auto tokens, auto targets) {
-    reader_.read(first, plan_->config.batch.micro, tokens, targets, sample_ids);
+  if (sample_ids != nullptr) {
+    for (std::int64_t i = 0; i < plan_->config.batch.global; ++i) {
+      sample_ids->push_back(order_.at(consumed + i));
+    }
+  }
+  return fill(consumed + first_, [&](std::int64_t first, auto tokens, auto targets) {
+    reader_.read(first, plan_->config.batch.micro, tokens, targets);
   });
 }
 
 std::span<const nn::MicroBatch> DataFeed::validation(std::int64_t index) {
-  return fill(index * plan_->config.batch.global,
+  return fill(index * plan_->config.batch.global + first_,
               [&](std::int64_t first, auto tokens, auto targets) {
                 validation_reader_->read_eval(first, plan_->config.batch.micro, tokens, targets);
               });

@@ -13,11 +13,12 @@ class DataFeed {
  public:
   DataFeed(const RunPlan& plan, Session& session);
 
-  /// Micro-batches of the step that starts after `consumed` samples; valid until the next call.
+  /// This rank's micro-batches of the step that starts after `consumed` samples; valid until the
+  /// next call. `sample_ids` receives the ids of the whole step.
   std::span<const nn::MicroBatch> train(std::int64_t consumed,
                                         std::vector<std::int64_t>* sample_ids);
   bool has_validation() const noexcept { return validation_.has_value(); }
-  /// Micro-batches of evaluation batch `index`, padded with ignored targets; likewise.
+  /// This rank's micro-batches of evaluation batch `index`, padded with ignored targets; likewise.
   std::span<const nn::MicroBatch> validation(std::int64_t index);
   /// Evaluation batches that hold a sample, at most train.eval_batches.
   std::int64_t validation_batches() const;
@@ -28,7 +29,9 @@ class DataFeed {
   std::span<const nn::MicroBatch> fill(std::int64_t first, Read&& read);
 
   const RunPlan* plan_;
+  std::int64_t first_;  ///< this rank's first sample of a step
   data::TokenDataset train_;
+  data::SampleOrder order_;
   data::BatchReader reader_;
   std::optional<data::TokenDataset> validation_;
   std::optional<data::BatchReader> validation_reader_;

@@ -1,26 +1,36 @@
 #include "prediction.hpp"
 
+#include <algorithm>
 #include <fstream>
 
 #include "engine/nn/models.hpp"
 #include "engine/train/progress.hpp"
 #include "engine/train/trainer.hpp"
+#include "ranks.hpp"
 
 namespace engine::train {
 namespace detail {
 
-parallel::RankContext::Options rank_options(const RunPlan& plan, bool quiet) {
+parallel::RankContext::Options rank_options(const RunPlan& plan, int rank, bool quiet) {
+  const std::int64_t wanted = plan.config.train.threads;
+  const auto threads = wanted > 0 ? static_cast<int>(wanted) : available_cpus();
   parallel::RankContext::Options options;
-  options.device.threads = static_cast<int>(plan.config.train.threads);
+  options.device.threads = std::max(1, threads / local_ranks(plan));
   options.device.seed = static_cast<std::uint64_t>(plan.config.train.seed);
-  options.device.logger = Logger({.level = quiet ? LogLevel::warning : LogLevel::info, .sink = {}});
+  // Rank 0 speaks for all; others say what is wrong, and who they are.
+  options.device.logger = Logger({.level = quiet || rank != 0 ? LogLevel::warning : LogLevel::info,
+                                  .rank = rank,
+                                  .world_size = rank == 0 ? 1 : plan.mesh.size(),
+                                  .sink = {}});
+  options.mesh = plan.mesh;
   return options;
 }
 
 Prediction predict(const RunPlan& plan) {
-  parallel::RankContext::Options options = rank_options(plan, true);
+  parallel::RankContext::Options options = rank_options(plan, 0, true);
   options.device.device.type = DeviceType::meta;
-  parallel::RankContext rank(options);
+  const auto world = comm::make_meta_world(0, plan.mesh.size());
+  parallel::RankContext rank(options, *world);
   Session session(rank, nn::make_model(plan.model), plan.session);
   std::vector<nn::MicroBatch> micros;
   for (int m = 0; m < plan.micros; ++m) {

@@ -6,10 +6,10 @@
 
 namespace engine::train::detail {
 
-/// The rank that a plan runs on.
-parallel::RankContext::Options rank_options(const RunPlan& plan, bool quiet);
+/// What rank `rank` is made from. CPU threads are split evenly over the ranks of this process.
+parallel::RankContext::Options rank_options(const RunPlan& plan, int rank, bool quiet);
 
-/// What one step takes and does.
+/// What one step takes and does on a rank; all ranks are alike.
 struct Prediction {
   MemoryStats memory;
   double flops = 0;

@@ -42,21 +42,20 @@ void check_required(const Config& c) {
 }
 
 void check_supported(const Config& c) {
-  const std::string_view one_rank = "one rank";
-  only("parallel.data", c.parallel.data, std::int64_t{1}, one_rank);
-  only("parallel.replicate", c.parallel.replicate, std::int64_t{1}, one_rank);
-  only("parallel.tensor", c.parallel.tensor, std::int64_t{1}, one_rank);
-  only("parallel.pipeline", c.parallel.pipeline, std::int64_t{1}, one_rank);
-  only("parallel.sequence_parallel", c.parallel.sequence_parallel, false, one_rank);
-  only("pipeline.schedule", c.pipeline.schedule, std::string("1f1b"), one_rank);
-  only("pipeline.chunks", c.pipeline.chunks, std::int64_t{1}, one_rank);
+  const std::string_view data_only = "it has data parallelism only";
+  only("parallel.tensor", c.parallel.tensor, std::int64_t{1}, data_only);
+  only("parallel.pipeline", c.parallel.pipeline, std::int64_t{1}, data_only);
+  only("parallel.sequence_parallel", c.parallel.sequence_parallel, false, data_only);
+  only("pipeline.schedule", c.pipeline.schedule, std::string("1f1b"), data_only);
+  only("pipeline.chunks", c.pipeline.chunks, std::int64_t{1}, data_only);
   ENGINE_CHECK(c.pipeline.layers_per_stage.empty(), Errc::invalid_argument,
                "pipeline.layers_per_stage: this version runs one stage; leave it out");
   ENGINE_CHECK(c.memory.recompute != "selective", Errc::invalid_argument,
                "memory.recompute = \"selective\": this version supports \"none\" and \"full\"");
   ENGINE_CHECK(c.precision.compute != "fp16", Errc::invalid_argument,
                "precision.compute = \"fp16\": this version supports \"fp32\" and \"bf16\"");
-  only("precision.reduce", c.precision.reduce, std::string("fp32"), one_rank);
+  ENGINE_CHECK(c.precision.reduce != "fp16", Errc::invalid_argument,
+               "precision.reduce = \"fp16\": this version supports \"fp32\" and \"bf16\"");
   ENGINE_CHECK(
       c.precision.loss_scale == "dynamic", Errc::invalid_argument,
       "precision.loss_scale = {}: it is for precision.compute = \"fp16\", which this version "
@@ -64,14 +63,12 @@ void check_supported(const Config& c) {
       c.precision.loss_scale);
   ENGINE_CHECK(c.train.device != "cuda", Errc::invalid_argument,
                "train.device = \"cuda\": this build has no CUDA backend; use \"cpu\" or \"auto\"");
-  ENGINE_CHECK(c.comm.backend == "auto" || c.comm.backend == "thread", Errc::invalid_argument,
-               "comm.backend = \"{}\": this version runs one rank; use \"auto\"", c.comm.backend);
+  ENGINE_CHECK(c.comm.backend != "nccl", Errc::invalid_argument,
+               "comm.backend = \"nccl\": this build has no CUDA backend; use \"auto\"");
   only("checkpoint.async", c.checkpoint.async, false, "saves are synchronous");
   ENGINE_CHECK(c.metrics.tensorboard.empty(), Errc::invalid_argument,
                "metrics.tensorboard: this version writes metrics.jsonl only; leave it out");
-  only("emulate.latency_us", c.emulate.latency_us, 0.0, one_rank);
-  only("emulate.bandwidth_gbps", c.emulate.bandwidth_gbps, 0.0, one_rank);
-  only("emulate.compute", c.emulate.compute, std::string("real"), one_rank);
+  only("emulate.compute", c.emulate.compute, std::string("real"), "networks are emulated");
 }
 
 /// Takes a key from `source` unless the user set it; a contradiction is an error.
@@ -160,6 +157,18 @@ nn::ModelConfig model_of(const Config::Model& m) {
   return model;
 }
 
+parallel::MeshShape mesh_of(const Config::Parallel& p) {
+  constexpr std::int64_t kMostRanks = 1 << 16;
+  ENGINE_CHECK(p.data <= kMostRanks, Errc::invalid_argument,
+               "parallel.data = {}: expected at most {}", p.data, kMostRanks);
+  ENGINE_CHECK(p.replicate <= p.data && p.data % p.replicate == 0, Errc::invalid_argument,
+               "parallel.replicate = {} does not divide parallel.data = {}: data is replicate * "
+               "shards; choose a divisor of data",
+               p.replicate, p.data);
+  return {static_cast<int>(p.data), static_cast<int>(p.replicate), static_cast<int>(p.tensor),
+          static_cast<int>(p.pipeline)};
+}
+
 int resolve_batch(Config& c) {
   Config::Batch& b = c.batch;
   if (b.sequence_length == 0) b.sequence_length = c.model.context_length;
@@ -168,6 +177,10 @@ int resolve_batch(Config& c) {
                "sequences or lengthen the context",
                b.sequence_length, c.model.context_length);
   const std::int64_t per_rank = b.global / c.parallel.data;
+  ENGINE_CHECK(per_rank > 0, Errc::invalid_argument,
+               "batch.global = {} gives parallel.data = {} ranks less than a sequence each: use a "
+               "larger batch or fewer ranks",
+               b.global, c.parallel.data);
   if (b.micro == 0) b.micro = per_rank;
   ENGINE_CHECK(
       b.global % (c.parallel.data * b.micro) == 0, Errc::invalid_argument,
@@ -194,6 +207,11 @@ SessionOptions session_options(Config& c) {
   s.optimizer = {o.name, o.betas[0], o.betas[1], o.eps, o.momentum, o.weight_decay};
   s.moments = o.moments == "bf16" ? DType::bf16 : DType::f32;
   s.clip_grad_norm = o.clip_grad_norm;
+  s.zero_stage = static_cast<int>(c.parallel.zero_stage);
+  s.gather = c.parallel.gather == "step" ? program::Every::step : program::Every::micro;
+  s.reduce = c.parallel.reduce == "step" ? program::Every::step : program::Every::micro;
+  s.prefetch_units = static_cast<int>(c.parallel.prefetch_units);
+  s.reduce_type = c.precision.reduce == "bf16" ? DType::bf16 : DType::f32;
   s.recompute = c.memory.recompute == "full" ? program::Recompute::full : program::Recompute::none;
   optim::make_optimizer(s.optimizer);  // checks the values
   return s;
@@ -229,6 +247,7 @@ RunPlan resolve(Config config) {
   }
   check_vocabulary(c);
   plan.model = model_of(c.model);
+  plan.mesh = mesh_of(c.parallel);
   plan.micros = resolve_batch(c);
   plan.session = session_options(c);
   plan.schedule = schedule_of(c);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "checkpoint_folder.hpp"
 #include "data_feed.hpp"
 #include "engine/checkpoint/training_state.hpp"
+#include "engine/comm/exchange.hpp"
 #include "engine/core/atomic_file.hpp"
 #include "engine/core/version.hpp"
 #include "engine/data/meta.hpp"
@@ -19,6 +21,8 @@
 #include "engine/train/progress.hpp"
 #include "hugging_face_weights.hpp"
 #include "prediction.hpp"
+#include "ranks.hpp"
+#include "resume_check.hpp"
 
 namespace engine::train {
 namespace {
@@ -29,13 +33,14 @@ constexpr std::int64_t kTracedSteps = 3;
 constexpr int kStepsBeforeProfile = 2;
 constexpr std::string_view kTraceBegin = "{\"traceEvents\"";
 
-/// One run of training on this rank.
+/// One run of training on one rank. Rank 0 speaks, writes and decides; the others follow.
 class Run {
  public:
-  Run(const RunPlan& plan, const TrainOptions& options)
+  Run(const RunPlan& plan, const TrainOptions& options, comm::World& world)
       : plan_(plan),
         options_(options),
-        rank_(detail::rank_options(plan, options.quiet)),
+        leads_(world.rank() == 0),
+        rank_(detail::rank_options(plan, world.rank(), options.quiet), world),
         session_(rank_, nn::make_model(plan.model), plan.session),
         feed_(plan, session_) {
     if (const auto meta = data::read_meta(plan.config.data.train.front())) {
@@ -44,20 +49,21 @@ class Run {
   }
 
   Outcome train() {
-    check_outputs();
+    require_equal_configs();
+    if (leads_) check_outputs();
     if (!plan_.hugging_face.empty()) detail::load_hugging_face(session_, plan_.hugging_face);
     const Config& c = plan_.config;
-    peak_gflops_ = ops::measure_peak_gflops(rank_.device());
-    progress_.emplace(rank_.log(), c.train.steps, peak_gflops_, options_.quiet);
+    if (leads_) peak_gflops_ = ops::measure_peak_gflops(rank_.device()) * plan_.mesh.size();
+    progress_.emplace(rank_.log(), c.train.steps, peak_gflops_, options_.quiet || !leads_);
     if (options_.profile_steps > 0) return profile();
     start();
-    if (!c.metrics.jsonl.empty()) metrics_.emplace(c.metrics.jsonl, info_.step);
+    if (leads_ && !c.metrics.jsonl.empty()) metrics_.emplace(c.metrics.jsonl, info_.step);
     announce();
     if (info_.step == c.train.steps) settle(true);  // nothing left to train
     while (info_.step < c.train.steps) {
       step();
       const bool last = info_.step == c.train.steps;
-      const bool stop = !last && options_.stop != nullptr && options_.stop->load();
+      const bool stop = !last && requested();
       settle(last || stop);
       if (stop) {
         progress_->event(fmt::format("stopped on request after step {}{}", info_.step,
@@ -70,6 +76,24 @@ class Run {
   }
 
  private:
+  /// Ranks in different processes read their own copies of the config.
+  void require_equal_configs() {
+    const auto hashes =
+        comm::exchange(rank_.control(), std::hash<std::string>{}(to_toml(plan_.config)));
+    for (std::size_t r = 1; r < hashes.size(); ++r) {
+      ENGINE_CHECK(hashes[r] == hashes[0], Errc::invalid_argument,
+                   "rank {} has another config than rank 0: start all ranks with the same file and "
+                   "the same --set",
+                   r);
+    }
+  }
+
+  /// Whether any rank was told to stop.
+  bool requested() {
+    const bool here = options_.stop != nullptr && options_.stop->load();
+    return comm::exchange_sum(rank_.control(), static_cast<int>(here)) > 0;
+  }
+
   /// Refuses to write over what is not ours to replace.
   void check_outputs() const {
     const Config& c = plan_.config;
@@ -98,13 +122,22 @@ class Run {
     const ops::Profile profile(rank_.device());
     for (std::int64_t i = 0; i < options_.profile_steps; ++i) total_ms += step();
     progress_->event(fmt::format("profile of {} steps", options_.profile_steps));
-    fmt::print("{}", profile.table(total_ms, options_.profile_steps, peak_gflops_));
+    if (leads_) {
+      fmt::print("{}",
+                 profile.table(total_ms, options_.profile_steps, peak_gflops_ / plan_.mesh.size()));
+    }
     return Outcome::finished;
   }
 
   /// What is due between steps: evaluation, a checkpoint, the trace. All of it at the end.
   void settle(bool end) {
     const Config& c = plan_.config;
+    const int broken = static_cast<int>(metrics_error_ != nullptr);
+    if (comm::exchange_sum(rank_.control(), broken) > 0) {
+      save();
+      if (metrics_error_) std::rethrow_exception(metrics_error_);
+      ENGINE_FAIL(Errc::peer_lost, "rank 0 cannot write {}", c.metrics.jsonl);
+    }
     const auto due = [&](std::int64_t every) { return every > 0 && info_.step % every == 0; };
     const bool finished = info_.step == c.train.steps;
     if (feed_.has_validation() && (finished || due(c.train.eval_every))) evaluate();
@@ -116,56 +149,42 @@ class Run {
   void start() {
     const Config& c = plan_.config;
     const ResumeMode& mode = options_.resume;
-    if (!c.checkpoint.dir.empty()) folder_.emplace(c.checkpoint.dir, rank_.log());
-    if (mode.kind == ResumeMode::Kind::path) {
-      resume(mode.path);
-      if (folder_) folder_->require_continues(mode.path, info_.step);
-    } else if (mode.kind == ResumeMode::Kind::automatic) {
-      ENGINE_CHECK(folder_.has_value(), Errc::invalid_argument,
-                   "--resume auto needs checkpoint.dir: set it in the config");
-      if (const auto newest = folder_->newest()) resume(*newest);
-    } else if (folder_) {
-      folder_->require_empty();
-    }
+    if (leads_ && !c.checkpoint.dir.empty()) folder_.emplace(c.checkpoint.dir, rank_.log());
+    const std::string path = comm::share_text(rank_.control(), leads_ ? choose_start() : "");
+    if (!path.empty()) resume(path);
     if (!folder_) return;
+    if (mode.kind == ResumeMode::Kind::path) folder_->require_continues(path, info_.step);
     if (mode.kind != ResumeMode::Kind::none) folder_->resumed_at(info_.step);
     write_file(fs::path(c.checkpoint.dir) / "resolved.toml", to_toml(c));
   }
 
-  void resume(const fs::path& path) {
-    const checkpoint::RunInfo saved = checkpoint::read_run_info(path);
-    if (!saved.config.empty()) {
-      compare_configs(path, parse_config(saved.config, path.string() + "/manifest.json"));
+  /// The checkpoint to go on from, or nothing.
+  std::string choose_start() {
+    const ResumeMode& mode = options_.resume;
+    if (mode.kind == ResumeMode::Kind::path) return mode.path;
+    if (mode.kind == ResumeMode::Kind::automatic) {
+      ENGINE_CHECK(folder_.has_value(), Errc::invalid_argument,
+                   "--resume auto needs checkpoint.dir: set it in the config");
+      return folder_->newest().value_or(fs::path()).string();
     }
-    ENGINE_CHECK(saved.step <= plan_.config.train.steps, Errc::invalid_argument,
-                 "{} is at step {}, past train.steps = {}: raise train.steps", path.string(),
-                 saved.step, plan_.config.train.steps);
-    info_ = session_.load(path.string());
-    rank_.log().info("resumed from {} at step {}", path.string(), info_.step);
+    if (folder_) folder_->require_empty();
+    return {};
   }
 
-  /// Refuses changes after which the run would not be the same run; reports all others by name.
-  void compare_configs(const fs::path& path, const Config& before) const {
-    std::string changed;
-    for (const ConfigChange& change : differences(before, plan_.config)) {
-      const bool refused = (change.key.starts_with("model.") && change.key != "model.init" &&
-                            change.key != "model.dropout") ||
-                           change.key == "batch.sequence_length" || change.key == "data.order" ||
-                           change.key == "train.seed" || change.key == "optimizer.name";
-      ENGINE_CHECK(
-          !refused, Errc::invalid_argument,
-          "{} = {}, but {} was made with {}: a run cannot go on with another value; set it "
-          "back, or start a new run",
-          change.key, change.after, path.string(), change.before);
-      const bool shape_of_run = change.key.starts_with("checkpoint.") ||
-                                change.key.starts_with("metrics.") ||
-                                change.key == "train.threads" || change.key == "train.steps";
-      if (!shape_of_run) {
-        changed += fmt::format("{}{} {} -> {}", changed.empty() ? "" : ", ", change.key,
-                               change.before, change.after);
+  void resume(const std::string& path) {
+    const checkpoint::RunInfo saved = checkpoint::read_run_info(path);
+    if (!saved.config.empty()) {
+      const std::string changed = detail::check_resumed_config(
+          path, parse_config(saved.config, path + "/manifest.json"), plan_.config);
+      if (leads_ && !changed.empty()) {
+        rank_.log().warning("changed since the checkpoint: {}", changed);
       }
     }
-    if (!changed.empty()) rank_.log().warning("changed since the checkpoint: {}", changed);
+    ENGINE_CHECK(saved.step <= plan_.config.train.steps, Errc::invalid_argument,
+                 "{} is at step {}, past train.steps = {}: raise train.steps", path, saved.step,
+                 plan_.config.train.steps);
+    info_ = session_.load(path);
+    rank_.log().info("resumed from {} at step {}", path, info_.step);
   }
 
   void announce() {
@@ -177,18 +196,25 @@ class Run {
         feed_.dataset().samples(), c.batch.sequence_length, c.batch.global, plan_.micros,
         plan_.micros == 1 ? "" : "es", c.batch.micro, c.precision.compute, c.optimizer.name,
         rank_.device().pool().threads(), rank_.device().pool().threads() == 1 ? "" : "s"));
+    if (rank_.world_size() > 1) {
+      const Config::Parallel& p = c.parallel;
+      progress_->event(fmt::format(
+          "{} ranks over {}: data {}{}, ZeRO stage {}", rank_.world_size(), rank_.world().backend(),
+          p.data, p.replicate > 1 ? fmt::format(" ({} replicas)", p.replicate) : "", p.zero_stage));
+    }
   }
 
   /// One training step; returns its milliseconds.
   double step() {
     const Config& c = plan_.config;
     StepRecord record;
-    const auto micros =
-        feed_.train(info_.consumed_samples, c.metrics.log_samples ? &record.sample_ids : nullptr);
+    const auto micros = feed_.train(info_.consumed_samples,
+                                    leads_ && c.metrics.log_samples ? &record.sample_ids : nullptr);
     record.step = info_.step;
     record.lr = plan_.schedule.at(info_.step);
     program::Trace* trace = !options_.trace.empty() && traced_ < kTracedSteps ? &trace_ : nullptr;
     const double flops_before = rank_.device().counters().matmul_flops;
+    const std::int64_t sent_before = rank_.sent_bytes();
     const auto begin = std::chrono::steady_clock::now();
     const StepResult result = session_.step(micros, record.lr, trace);
     const std::chrono::duration<double, std::milli> elapsed =
@@ -207,9 +233,17 @@ class Run {
     record.skipped = result.skipped;
     record.step_ms = elapsed.count();
     record.tokens_per_s = static_cast<double>(step_tokens) / elapsed.count() * 1e3;
-    record.mem_peak_bytes = rank_.device().memory().stats().total.peak_bytes;
+    const Usage own = {rank_.device().memory().stats().total.peak_bytes,
+                       rank_.sent_bytes() - sent_before,
+                       rank_.device().counters().matmul_flops - flops_before, result.exposed_ms};
+    double flops = 0;
+    for (const Usage& usage : comm::exchange(rank_.control(), own)) {
+      record.mem_peak_bytes = std::max(record.mem_peak_bytes, usage.peak_bytes);
+      record.comm_bytes += usage.sent_bytes;
+      record.comm_exposed_ms = std::max(record.comm_exposed_ms, usage.exposed_ms);
+      flops += usage.flops;
+    }
     write_metrics([&](MetricsFile& file) { file.write(record); });
-    const double flops = rank_.device().counters().matmul_flops - flops_before;
     progress_->step(record, flops / elapsed.count() / 1e6);
     guard(record);
     return record.step_ms;
@@ -245,34 +279,41 @@ class Run {
     progress_->event(fmt::format("step {}  eval loss {:.4f}", info_.step, *eval_loss_));
   }
 
+  /// Collective.
   void save() {
-    if (!folder_) return;
+    const bool needed = folder_ && folder_->needs(info_.step);
+    if (comm::exchange_sum(rank_.control(), static_cast<int>(needed)) == 0) return;
+    if (!leads_) return session_.save({}, info_);
     checkpoint::RunInfo info = info_;
     info.config = to_toml(plan_.config);
     info.model = plan_.model;
     info.tokenizer = tokenizer_;
-    if (const auto path = folder_->save(session_, std::move(info), plan_.config.checkpoint.keep)) {
-      progress_->event(fmt::format("saved {}", path->string()));
-    }
+    const fs::path path = folder_->save(session_, std::move(info), plan_.config.checkpoint.keep);
+    progress_->event(fmt::format("saved {}", path.string()));
   }
 
-  /// A record that cannot be written ends the run, but not before its state is safe.
+  /// A record that cannot be written ends the run, but not before its state is safe (`settle`).
   template <class Write>
   void write_metrics(Write&& write) {
-    if (!metrics_) return;
+    if (!metrics_ || metrics_error_) return;
     try {
       write(*metrics_);
     } catch (const Error&) {
-      save();
-      throw;
+      metrics_error_ = std::current_exception();
     }
   }
 
+  /// Collective.
   void write_trace() {
     if (trace_.events.empty()) return;
-    trace_.write(options_.trace, session_.model_info());
-    progress_->event(fmt::format("trace of {} steps in {}", traced_, options_.trace));
+    std::vector<program::Trace> traces;
+    for (auto& events : comm::exchange_lists(rank_.control(), trace_.events)) {
+      traces.push_back({static_cast<int>(traces.size()), std::move(events)});
+    }
     trace_.events.clear();
+    if (!leads_) return;
+    write_file(options_.trace, program::to_json(traces, session_.model_info()));
+    progress_->event(fmt::format("trace of {} steps in {}", traced_, options_.trace));
   }
 
   void finish() {
@@ -295,13 +336,23 @@ class Run {
     progress_->event(text);
   }
 
+  /// What a rank used in a step.
+  struct Usage {
+    std::int64_t peak_bytes;
+    std::int64_t sent_bytes;
+    double flops;
+    double exposed_ms;
+  };
+
   const RunPlan& plan_;
   const TrainOptions& options_;
+  bool leads_;
   parallel::RankContext rank_;
   Session session_;
   detail::DataFeed feed_;
   std::optional<Progress> progress_;
   std::optional<MetricsFile> metrics_;
+  std::exception_ptr metrics_error_;
   std::optional<detail::CheckpointFolder> folder_;
   std::vector<checkpoint::TextFile> tokenizer_;
   checkpoint::RunInfo info_;
@@ -321,7 +372,8 @@ ResumeMode ResumeMode::parse(const std::string& text) {
 }
 
 Outcome train(const RunPlan& plan, const TrainOptions& options) {
-  const std::int64_t needed = detail::predict(plan).memory.total.peak_bytes;
+  const std::int64_t needed =
+      detail::predict(plan).memory.total.peak_bytes * detail::local_ranks(plan);
   const std::int64_t available = detail::available_memory_bytes();
   ENGINE_CHECK(available == 0 || needed <= available, Errc::out_of_memory,
                "the run needs {} of memory, {} are available: use a smaller batch.micro, "
@@ -329,7 +381,12 @@ Outcome train(const RunPlan& plan, const TrainOptions& options) {
                "--dry-run)",
                format_bytes(static_cast<double>(needed)),
                format_bytes(static_cast<double>(available)));
-  return Run(plan, options).train();
+  Outcome outcome = Outcome::finished;
+  detail::run_ranks(plan, [&](comm::World& world) {
+    const Outcome mine = Run(plan, options, world).train();
+    if (world.rank() == 0 || detail::local_ranks(plan) == 1) outcome = mine;
+  });
+  return outcome;
 }
 
 }  // namespace engine::train

@@ -73,14 +73,14 @@ TEST(Unit, GradientsThatNobodyWroteCountAsZero) {
   const auto write = [](Parameter& p, float value) {
     for (float& g : p.grad_write().view.span<float>()) g = value;
   };
-  unit.begin_accumulation();
+  unit.open_gradients();
   write(a, 1);
   write(b, 2);
-  unit.finish_accumulation();
+  unit.close_gradients();
   EXPECT_EQ(unit.gradient_sum_of_squares(), 4 * 1 + 4 * 4);
-  unit.begin_accumulation();
+  unit.open_gradients();
   write(a, 1);
-  unit.finish_accumulation();
+  unit.close_gradients();
   EXPECT_EQ(unit.gradient_sum_of_squares(), 4);
 }
 

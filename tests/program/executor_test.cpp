@@ -50,7 +50,7 @@ struct Rig {
   std::pair<StepResult, std::vector<float>> step(StepPlan plan, std::int64_t micro) {
     const auto micros = batches(micro);
     plan.micros = static_cast<int>(micros.size());
-    Executor executor(rank.device(), model, units, optimizer.get());
+    Executor executor(rank, model, info, units, optimizer.get());
     const StepResult result = executor.run(plan_step(info, plan), {micros, 1e-3, 1, 1.0});
     std::vector<float> weights;
     for (const parallel::Unit& unit : units) {
@@ -92,7 +92,7 @@ TEST(Executor, AStepWithoutTargetsIsSkipped) {
   Rig rig(0);
   auto micros = rig.batches(12);
   for (std::int32_t& t : micros[0].targets.span<std::int32_t>()) t = -1;
-  Executor executor(rig.rank.device(), rig.model, rig.units, rig.optimizer.get());
+  Executor executor(rig.rank, rig.model, rig.info, rig.units, rig.optimizer.get());
   const StepResult result = executor.run(plan_step(rig.info, {}), {micros, 1e-3, 1, 1.0});
   EXPECT_TRUE(result.skipped);
   EXPECT_EQ(result.targets, 0);
@@ -106,7 +106,7 @@ TEST(Executor, ANonFiniteWeightSkipsTheStepAndLeavesTheRestBitwise) {
   rig.units[1].masters_changed();
   const auto before = rig.units[2].master(0).span<float>();
   const std::vector<float> saved(before.begin(), before.end());
-  Executor executor(rig.rank.device(), rig.model, rig.units, rig.optimizer.get());
+  Executor executor(rig.rank, rig.model, rig.info, rig.units, rig.optimizer.get());
   const StepResult result = executor.run(plan_step(rig.info, {}), {micros, 1e-3, 1, 1.0});
   EXPECT_TRUE(result.skipped);
   EXPECT_TRUE(std::equal(saved.begin(), saved.end(), before.begin()));
@@ -116,7 +116,7 @@ TEST(Executor, ANonFiniteWeightSkipsTheStepAndLeavesTheRestBitwise) {
 TEST(Executor, RefusesAProgramForAnotherNumberOfMicroBatches) {
   Rig rig(0);
   const auto micros = rig.batches(6);
-  Executor executor(rig.rank.device(), rig.model, rig.units, rig.optimizer.get());
+  Executor executor(rig.rank, rig.model, rig.info, rig.units, rig.optimizer.get());
   EXPECT_THROW(executor.run(plan_step(rig.info, {}), {micros, 1e-3}), Error);
 }
 
@@ -124,7 +124,7 @@ TEST(Executor, TracesEveryInstruction) {
   Rig rig(0);
   const auto micros = rig.batches(6);
   const Program program = plan_step(rig.info, {.micros = 2});
-  Executor executor(rig.rank.device(), rig.model, rig.units, rig.optimizer.get());
+  Executor executor(rig.rank, rig.model, rig.info, rig.units, rig.optimizer.get());
   Trace trace;
   executor.run(program, {micros, 1e-3}, &trace);
   ASSERT_EQ(trace.events.size(), program.code.size());

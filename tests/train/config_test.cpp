@@ -172,18 +172,17 @@ TEST(RunPlan, ShapesAndBatchesThatDoNotFitSayWhatWould) {
 }
 
 TEST(RunPlan, WhatThisVersionLacksIsRefusedByName) {
-  const std::vector<Set> refused = {{"parallel.data", "2"},
-                                    {"parallel.tensor", "2"},
+  const std::vector<Set> refused = {{"parallel.tensor", "2"},
                                     {"parallel.pipeline", "2"},
                                     {"parallel.replicate", "2"},
                                     {"memory.recompute", "selective"},
                                     {"precision.compute", "fp16"},
-                                    {"precision.reduce", "bf16"},
+                                    {"precision.reduce", "fp16"},
                                     {"train.device", "cuda"},
                                     {"comm.backend", "nccl"},
                                     {"checkpoint.async", "true"},
                                     {"metrics.tensorboard", "tb"},
-                                    {"emulate.latency_us", "5.0"},
+                                    {"emulate.compute", "sleep"},
                                     {"pipeline.schedule", "gpipe"},
                                     {"pipeline.chunks", "2"},
                                     {"precision.loss_scale", "128"},

@@ -36,17 +36,20 @@ struct RunInfo {
 /// model.safetensors (f32 master weights), optimizer.safetensors (moments, "<parameter>/<moment>"),
 /// and, for the engine's own model families, config.json, which makes it a Hugging Face directory
 /// too. Everything goes to a temporary name, is flushed and renamed: the directory is whole or
-/// absent. Throws Errc::io; Errc::invalid_argument if it exists already.
+/// absent. Collective: every rank calls it; shards are gathered a unit at a time over `shards`, and
+/// the rank with `writes` writes. Throws Errc::io; Errc::invalid_argument if it exists already.
 void save_training_state(const std::filesystem::path& directory, const RunInfo& info,
                          std::span<const parallel::Unit> units,
-                         const std::vector<std::string>& moment_names);
+                         const std::vector<std::string>& moment_names, comm::Communicator& shards,
+                         bool writes);
 
 /// Reads and checks the manifest and the checksums of the files it names.
 /// Throws Errc::io or Errc::corrupt_data.
 RunInfo read_run_info(const std::filesystem::path& directory);
 
-/// Reads weights and, if the units train, moments, by parameter name; every parameter must be there
-/// with its shape, and nothing else. Throws Errc::corrupt_data naming file and tensor.
+/// Reads weights and, if the units train, moments, by parameter name: of each what lies in the
+/// unit's state. Every parameter must be there with its shape, and nothing else. The caller tells
+/// the units that their masters changed. Throws Errc::corrupt_data naming file and tensor.
 void load_training_state(const std::filesystem::path& directory, std::span<parallel::Unit> units,
                          const std::vector<std::string>& moment_names);
 

@@ -26,6 +26,9 @@ struct LaunchInfo {
 std::optional<LaunchInfo> detect_launch(
     const std::function<const char*(const char*)>& read = nullptr);
 
+/// Rank 0's place in a world of `size` ranks on this host, with a free port.
+LaunchInfo local_launch(int size);
+
 /// One rank per process over TCP (Gloo); the store runs on rank 0. Blocks until all ranks appeared.
 /// Throws Errc::timeout naming the ranks that are missing.
 std::unique_ptr<World> join_processes(const LaunchInfo& launch, const Timeouts& timeouts);

@@ -77,6 +77,10 @@ class ThreadWorlds {
 /// throws aborts the others; the exception of the rank that failed first is thrown.
 void spawn_ranks(int size, const Timeouts& timeouts, FunctionRef<void(World&)> body);
 
+/// The same with worlds that `join(rank)` makes, on the rank's thread.
+void spawn_ranks(int size, FunctionRef<std::unique_ptr<World>(int)> join,
+                 FunctionRef<void(World&)> body);
+
 /// `world` behind an emulated network.
 std::unique_ptr<World> emulate_links(std::unique_ptr<World> world, const LinkEmulation& link);
 

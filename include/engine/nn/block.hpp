@@ -62,6 +62,8 @@ class Block {
   virtual void forward(autograd::Tape& tape, BlockIO& io, const BlockContext& context) = 0;
   /// Loss blocks make their gradients in the training forward and are never recomputed.
   virtual bool makes_loss() const { return false; }
+  /// Whether backward reads parameter values; sharded ones are gathered for it.
+  virtual bool backward_reads_weights() const { return true; }
 };
 
 /// A model is its blocks in order.

@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,9 @@ struct Resource {
     tape,               ///< recording of block `index`
     weight_work,        ///< weight parts of block `index` that wait
     loss,               ///< loss of micro-batch `micro`
-    values,             ///< weights of unit `index`
-    gradients,          ///< gradients of unit `index`
+    values,             ///< whole weights of unit `index`
+    gradients,          ///< gradients of unit `index` that backward writes
+    reduced,            ///< gradient of unit `index` summed over ranks
     targets,            ///< target count of the step
     metrics,            ///< loss of the step
     norm,               ///< gradient norm of the step
@@ -40,7 +42,13 @@ struct Access {
 Access access(const Instruction& instruction, const ModelInfo& model, const Program& program);
 
 /// Checks a program before its first run: every read has its write, nothing is made twice or
-/// dropped early, nothing is left behind. Throws Errc::internal naming instruction and resource.
+/// dropped early, nothing is left behind, and the program ends in the state in which it begins.
+/// Throws Errc::internal naming instruction and resource.
 void verify(const Program& program, const ModelInfo& model);
+
+/// Checks that ranks of one sharding group communicate alike: on the data lane the same
+/// instructions in the same order, from the same residents. Throws Errc::internal naming the first
+/// instruction that differs and both ranks.
+void verify_group(std::span<const Program> programs);
 
 }  // namespace engine::program

@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@ struct TraceEvent {
   Instruction instruction;
   double begin_ms = 0;
   double end_ms = 0;
+  Lane lane = Lane::compute;
+  bool wait = false;  ///< the compute lane waited for this instruction of another lane
 };
 
 /// Timelines of some steps of one rank.
@@ -18,8 +21,11 @@ struct Trace {
   int rank = 0;
   std::vector<TraceEvent> events;
 
-  /// Writes Chrome/Perfetto trace JSON. Throws Errc::io.
-  void write(const std::string& path, const ModelInfo& model) const;
+  /// Milliseconds that a lane was busy (waits left out).
+  double busy_ms(Lane lane) const;
 };
+
+/// Chrome/Perfetto trace JSON: a process for each rank, a thread for each lane.
+std::string to_json(std::span<const Trace> traces, const ModelInfo& model);
 
 }  // namespace engine::program

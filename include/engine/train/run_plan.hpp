@@ -5,6 +5,7 @@
 #include "engine/data/token_file.hpp"
 #include "engine/nn/model_config.hpp"
 #include "engine/optim/schedule.hpp"
+#include "engine/parallel/mesh.hpp"
 #include "engine/train/config.hpp"
 #include "engine/train/session.hpp"
 
@@ -20,6 +21,7 @@ struct RunPlan {
   optim::LrSchedule schedule;
   data::TokenFormat format = data::TokenFormat::automatic;
   data::OrderKind order = data::OrderKind::shuffled;
+  parallel::MeshShape mesh;
   int micros = 1;  ///< micro-batches per step on a rank
 };
 
