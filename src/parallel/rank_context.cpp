@@ -19,7 +19,7 @@ RankContext::RankContext(const Options& options, std::unique_ptr<comm::World> ow
       compute_lane_(std::make_unique<Lane>()) {
   ENGINE_CHECK(mesh_.shape().size() == world_->size(), Errc::invalid_argument,
                "the layout has {} ranks, the world {}", mesh_.shape().size(), world_->size());
-  const bool peers = world_->size() > 1 && !device_->device().is_meta();
+  const bool peers = world_->size() > 1 && world_->backend() != "none";
   data_lane_ =
       peers ? std::make_unique<Lane>(fmt::format("data {}", rank())) : std::make_unique<Lane>();
   const auto group = [&](std::string_view name, const std::vector<int>& members, Lane& lane) {

@@ -28,4 +28,14 @@ Costs Costs::measured(std::span<const Trace> traces) {
   return costs;
 }
 
+Costs Costs::modelled(const Trace& trace, double flops_per_ms,
+                      const std::function<double(const Instruction&)>& other) {
+  Costs costs;
+  for (const TraceEvent& e : trace.events) {
+    if (e.wait) continue;
+    costs.set(e.instruction, e.flops > 0 ? e.flops / flops_per_ms : other(e.instruction));
+  }
+  return costs;
+}
+
 }  // namespace engine::program

@@ -400,9 +400,13 @@ StepResult Executor::run(const Program& program, const StepInputs& inputs, Trace
     s.prepare(i);
     const bool timed = trace != nullptr || s.options.sleep != nullptr;
     const double begin = timed ? now_ms() : 0;
+    const double flops = s.device.counters().matmul_flops;
     s.execute(i);
     if (s.options.sleep != nullptr) sleep_until_ms(begin + s.options.sleep->of(i));
-    if (trace != nullptr) trace->events.push_back({i, begin, now_ms(), Lane::compute, false});
+    if (trace != nullptr) {
+      trace->events.push_back(
+          {i, begin, now_ms(), Lane::compute, false, s.device.counters().matmul_flops - flops});
+    }
   }
   s.log.take(trace != nullptr ? &trace->events : nullptr);
   const StepResult result = s.result;

@@ -54,8 +54,6 @@ void check_supported(const Config& c) {
                "memory.recompute = \"selective\": this version supports \"none\" and \"full\"");
   ENGINE_CHECK(c.precision.compute != "fp16", Errc::invalid_argument,
                "precision.compute = \"fp16\": this version supports \"fp32\" and \"bf16\"");
-  ENGINE_CHECK(c.precision.reduce != "fp16", Errc::invalid_argument,
-               "precision.reduce = \"fp16\": this version supports \"fp32\" and \"bf16\"");
   ENGINE_CHECK(
       c.precision.loss_scale == "dynamic", Errc::invalid_argument,
       "precision.loss_scale = {}: it is for precision.compute = \"fp16\", which this version "

@@ -1,6 +1,7 @@
 #pragma once
 // The reference fixtures under tests/golden: initial weights, tokens, and what an independent
 // float64 PyTorch trainer made of them.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -39,14 +40,16 @@ struct Fixture {
 
   checkpoint::HfModel model() const { return checkpoint::HfModel::open(dir); }
 
-  /// The micro-batches of step `step`, `micro` rows each, in file order.
+  /// The rank's micro-batches of step `step`, `micro` rows each, in file order.
   std::vector<nn::MicroBatch> batches(train::Session& session, std::int64_t step,
                                       std::int64_t micro) const {
     const std::filesystem::path path = dir + "/tokens.bin";
     const data::TokenDataset tokens({&path, 1}, data::TokenFormat::raw_u16, T,
                                     data.at("vocab_size"), data.value("ignore_token", -1));
     std::vector<nn::MicroBatch> result;
-    for (std::int64_t row = 0; row < global; row += micro) {
+    const parallel::Mesh& mesh = session.rank().mesh();
+    const std::int64_t rows = global / mesh.shape().data;
+    for (std::int64_t row = mesh.data() * rows; row < (mesh.data() + 1) * rows; row += micro) {
       nn::MicroBatch batch = session.make_batch(micro, T);
       batch.first_sample = step * global + row;
       for (std::int64_t r = 0; r < micro; ++r) {
@@ -90,22 +93,29 @@ struct Fixture {
   /// Puts the fixture's initial weights into a session.
   void load_weights(train::Session& session) const {
     const checkpoint::HfModel hf = model();
-    for (parallel::Unit& unit : session.units()) {
-      for (int i = 0; i < unit.layout().entries(); ++i) {
-        hf.read(unit.parameters()[static_cast<std::size_t>(i)]->name(),
-                unit.master(i).span<float>());
+    for (const parallel::Unit& unit : session.units()) {
+      for (const parallel::ShardPiece& piece : unit.pieces()) {
+        const auto& p = *unit.parameters()[static_cast<std::size_t>(piece.entry)];
+        std::vector<float> values(static_cast<std::size_t>(p.shape().numel()));
+        hf.read(p.name(), values);
+        std::copy_n(values.begin() + piece.entry_begin, piece.numel,
+                    unit.master().data<float>() + piece.shard_begin);
       }
-      unit.masters_changed();
     }
+    session.weights_changed();
   }
 };
 
-inline parallel::RankContext cpu_rank(int threads = 2, std::uint64_t seed = 1) {
+inline parallel::RankContext::Options rank_options(int threads = 2, std::uint64_t seed = 1) {
   parallel::RankContext::Options options;
   options.device.threads = threads;
   options.device.seed = seed;
   options.device.logger = Logger({.level = LogLevel::off});
-  return parallel::RankContext(options);
+  return options;
+}
+
+inline parallel::RankContext cpu_rank(int threads = 2, std::uint64_t seed = 1) {
+  return parallel::RankContext(rank_options(threads, seed));
 }
 
 /// ||got - expected|| / ||expected||.

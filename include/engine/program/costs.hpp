@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <span>
 #include <tuple>
@@ -15,6 +16,10 @@ class Costs {
   void set(const Instruction& instruction, double ms);
   /// Medians of executed instructions; waits are left out.
   static Costs measured(std::span<const Trace> traces);
+  /// From the matrix products in a trace made on the meta device; instructions without any take
+  /// what `other` says.
+  static Costs modelled(const Trace& trace, double flops_per_ms,
+                        const std::function<double(const Instruction&)>& other);
 
  private:
   using Key = std::tuple<Op, int, int>;

@@ -14,6 +14,7 @@ struct TraceEvent {
   double end_ms = 0;
   Lane lane = Lane::compute;
   bool wait = false;  ///< the compute lane waited for this instruction of another lane
+  double flops = 0;   ///< of matrix products in it
 };
 
 /// Timelines of some steps of one rank.

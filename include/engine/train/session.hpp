@@ -81,6 +81,8 @@ class Session {
   const optim::Optimizer& optimizer() const noexcept { return *optimizer_; }
   DeviceContext& device() noexcept { return rank_->device(); }
   DType compute() const noexcept { return options_.compute; }
+  /// Calls `body` while the parameters of block `block` can be read, whatever the sharding.
+  void with_values(int block, FunctionRef<void()> body) { executor_->with_values(block, body); }
   /// To be called after master weights were written through `units`.
   void weights_changed();
   parallel::RankContext& rank() noexcept { return *rank_; }
