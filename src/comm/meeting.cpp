@@ -1,190 +1,284 @@
 #include "meeting.hpp"
 
-#include <chrono>
-#include <cstring>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "engine/core/error.hpp"
-#include "futex.hpp"
 
 namespace engine::comm::detail {
 namespace {
 
-constexpr int kSpins = 300;  // some microseconds
-constexpr int kSliceMs = 100;
+constexpr std::uint32_t kClosed = 1;  // of entered_
 
-void pause() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
+// States of a mailbox.
+constexpr std::uint32_t kEmpty = 0;
+constexpr std::uint32_t kPosted = 1;
+constexpr std::uint32_t kTaking = 2;  // the receiver reads the sender's memory
+constexpr std::uint32_t kBoxClosed = 3;
+
+std::string_view name(ReduceOp op) noexcept {
+  return op == ReduceOp::sum ? "sum" : op == ReduceOp::max ? "max" : "min";
+}
+
+/// Counters wrap around.
+bool reached(std::uint32_t value, std::uint32_t target) noexcept {
+  return static_cast<std::int32_t>(value - target) >= 0;
 }
 
 }  // namespace
 
-void Hub::abort(int rank, const std::string& reason) noexcept {
-  try {
-    const std::scoped_lock lock(mutex_);
-    if (aborted_.load()) return;
-    reason_ = fmt::format("rank {} failed: {}", rank, reason);
-  } catch (...) {  // no memory for the reason
-  }
-  aborted_.store(true);
+std::string_view name(Operation operation) noexcept {
+  constexpr std::array<std::string_view, 9> names = {"nothing",        "all_reduce", "all_gather",
+                                                     "reduce_scatter", "all_to_all", "broadcast",
+                                                     "barrier",        "send",       "recv"};
+  return names[static_cast<std::size_t>(operation)];
 }
 
-void Hub::check() const {
-  if (!aborted_.load(std::memory_order_relaxed)) return;
-  const std::scoped_lock lock(mutex_);
-  ENGINE_FAIL(Errc::peer_lost, "{}", reason_.empty() ? "a rank failed" : reason_);
+bool Call::same_type(const Call& other) const noexcept {
+  return dtype == other.dtype && numel == other.numel && meta == other.meta;
 }
 
 bool Call::matches(const Call& other) const noexcept {
-  return std::strcmp(operation, other.operation) == 0 && dtype == other.dtype &&
-         numel == other.numel && root == other.root && op == other.op;
+  return operation == other.operation && same_type(other) && op == other.op && root == other.root;
 }
 
 std::string Call::str() const {
-  std::string text = fmt::format("{} of {} {}", operation, numel, name(dtype));
-  if (root >= 0) text += fmt::format(" root {}", root);
-  if (op != ReduceOp::sum) text += op == ReduceOp::max ? " max" : " min";
+  if (operation == Operation::barrier) return std::string(name(operation));
+  std::string text =
+      fmt::format("{} of {}{} x {}", name(operation), meta ? "meta " : "", name(dtype), numel);
+  if (operation == Operation::broadcast) text += fmt::format(" from member {}", root);
+  if (operation == Operation::all_reduce || operation == Operation::reduce_scatter) {
+    text += fmt::format(" ({})", name(op));
+  }
   return text;
 }
 
-Meeting::Meeting(Hub& hub, Group group, double timeout_s)
-    : hub_(hub),
-      group_(std::move(group)),
+Meeting::Meeting(const Group& group, const Attendance& attendance, double timeout_s)
+    : group_(group),
+      attendance_(&attendance),
       timeout_s_(timeout_s),
-      slots_(group_.members.size()),
-      channels_(group_.members.size() * group_.members.size()) {}
-
-std::string Meeting::where(const Call& call, std::uint32_t number) const {
-  return fmt::format("{} #{} of group {}", call.operation, number, group_.name);
+      members_(group.members.size()),
+      mailboxes_(group.members.size() * group.members.size()) {
+  for (std::vector<Call>& calls : calls_) calls.resize(size());
 }
 
-/// Sleeps until `done()`, which a change of `word` may bring about. `late(seconds)` throws when the
-/// time is up, and may throw before.
-template <class Done, class Late>
-void Meeting::wait(std::atomic<std::uint32_t>& word, Done&& done, Late&& late) {
-  for (int spin = 0; spin < kSpins; ++spin) {
-    if (done()) return;
-    pause();
-  }
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  for (;;) {
-    const std::uint32_t seen = word.load(std::memory_order_acquire);
-    if (done()) return;
-    hub_.check();
-    const std::chrono::duration<double> waited = Clock::now() - begin;
-    late(waited.count());
-    futex_wait(word, seen, kSliceMs);
-  }
-}
-
-/// All members arrive, then all go on.
-template <class Late>
-void Meeting::pass(Gate& gate, Late&& late) {
-  const std::uint32_t before = gate.generation.load(std::memory_order_acquire);
-  const auto all = static_cast<std::uint32_t>(group_.size());
-  if (gate.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == all) {
-    gate.arrived.store(0, std::memory_order_relaxed);
-    gate.generation.fetch_add(1, std::memory_order_acq_rel);
-    futex_wake_all(gate.generation);
-    return;
-  }
-  wait(
-      gate.generation, [&] { return gate.generation.load(std::memory_order_acquire) != before; },
-      std::forward<Late>(late));
-}
-
-void Meeting::post(int rank, const Call& call) {
-  hub_.check();
-  Slot& own = slots_[static_cast<std::size_t>(rank)];
-  own.call = call;
-  const std::uint32_t number = own.posted.load(std::memory_order_relaxed) + 1;
-  own.posted.store(number, std::memory_order_release);
-  pass(posts_, [&](double waited_s) {
-    std::string late;
-    for (int r = 0; r < group_.size(); ++r) {
-      const std::uint32_t seen = slots_[static_cast<std::size_t>(r)].posted.load();
-      if (seen == number) continue;
-      ENGINE_CHECK(!hub_.has_left(world_rank(r)), Errc::peer_lost, "rank {} has left, {} waits",
-                   world_rank(r), where(call, number));
-      late += fmt::format("{}rank {} (at call #{})", late.empty() ? "" : ", ", world_rank(r), seen);
+std::span<const Call> Meeting::enter(int rank, std::uint64_t sequence, Call call) {
+  const Step step = {call.operation, sequence};
+  begin(rank, step);
+  call.entered = Clock::now();
+  std::vector<Call>& calls = calls_[sequence % 2];
+  calls[static_cast<std::size_t>(rank)] = call;
+  members_[static_cast<std::size_t>(rank)].collectives.store(sequence + 1,
+                                                             std::memory_order_release);
+  std::uint32_t word = entered_.value.load(std::memory_order_acquire);
+  do {  // whoever finds it closed does not count as there, so that nobody goes on
+    if ((word & kClosed) != 0) throw_failure(step);
+  } while (!entered_.value.compare_exchange_weak(word, word + 2));
+  if (all_entered(word + 2, sequence)) {
+    entered_.wake();
+  } else {
+    entered_.wait(
+        [&](std::uint32_t now) { return all_entered(now, sequence) || (now & kClosed) != 0; },
+        [&] {
+          const std::vector<int> late = late_for(sequence);
+          if (late.empty()) return false;
+          std::optional<Failure> failure = lost_peer(step, late);
+          if (!failure && Clock::now() - call.entered > std::chrono::duration<double>(timeout_s_)) {
+            failure = timed_out(step, late);
+          }
+          return failure && close_unless_entered(sequence, *failure);
+        });
+    if (!all_entered(entered_.value.load(std::memory_order_acquire), sequence)) {
+      throw_failure(step);
     }
-    ENGINE_CHECK(waited_s < timeout_s_, Errc::timeout,
-                 "waited {:.1f} s in {} for {}: it is stuck, stopped or calls something else",
-                 waited_s, where(call, number), late);
-  });
-  for (int r = 1; r < group_.size(); ++r) {
-    const Call& first = slots_[0].call;
-    const Call& other = slots_[static_cast<std::size_t>(r)].call;
-    ENGINE_CHECK(first.matches(other), Errc::internal,
-                 "ranks differ in call #{} of group {}: rank {} calls {}, rank {} calls {}", number,
-                 group_.name, world_rank(0), first.str(), world_rank(r), other.str());
+  }
+  compare(step, calls);
+  return calls;
+}
+
+void Meeting::leave(std::uint32_t times) {
+  const std::uint32_t target = times * static_cast<std::uint32_t>(size());
+  if (reached(left_.value.fetch_add(1) + 1, target)) {
+    left_.wake();
+  } else {
+    left_.wait([&](std::uint32_t now) { return reached(now, target); }, [] { return false; });
   }
 }
 
-void Meeting::finish(int rank) {
-  Slot& own = slots_[static_cast<std::size_t>(rank)];
-  const std::uint32_t number = own.posted.load(std::memory_order_relaxed);
-  own.finished.store(number, std::memory_order_relaxed);
-  pass(finishes_, [&](double waited_s) {
-    if (waited_s < timeout_s_) return;
-    std::string late;
-    for (int r = 0; r < group_.size(); ++r) {
-      if (slots_[static_cast<std::size_t>(r)].finished.load() != number) {
-        late += fmt::format("{}rank {}", late.empty() ? "" : ", ", world_rank(r));
-      }
+void Meeting::send(int rank, int to, std::uint64_t sequence, const Call& call) {
+  const Step step = {Operation::send, sequence, to};
+  begin(rank, step);
+  Mailbox& box = mailbox(rank, to);
+  box.call = call;
+  std::uint32_t state = kEmpty;
+  if (!box.state.value.compare_exchange_strong(state, kPosted)) throw_failure(step);
+  box.state.wake();
+  await_peer(box, kPosted, to, step, {Operation::recv, sequence, rank});
+  box.state.wait([](std::uint32_t now) { return now != kTaking; }, [] { return false; });
+  if (box.state.value.load(std::memory_order_acquire) == kBoxClosed) throw_failure(step);
+}
+
+void Meeting::recv(int rank, int from, std::uint64_t sequence, const Call& call) {
+  const Step step = {Operation::recv, sequence, from};
+  begin(rank, step);
+  Mailbox& box = mailbox(from, rank);
+  await_peer(box, kEmpty, from, step, {Operation::send, sequence, rank});
+  std::uint32_t state = kPosted;
+  if (!box.state.value.compare_exchange_strong(state, kTaking)) throw_failure(step);
+  const bool fits = box.call.same_type(call);
+  if (!fits) {
+    const std::scoped_lock lock(mutex_);
+    close_locked(
+        {Errc::internal, fmt::format("group {}, message #{} from rank {} to rank {}: {}, but {}",
+                                     group_.name, sequence + 1, world_rank(from), world_rank(rank),
+                                     box.call.str(), call.str())});
+  } else if (!call.meta && call.numel > 0) {
+    std::copy_n(box.call.input, static_cast<std::size_t>(call.numel) * size_of(call.dtype),
+                call.output);
+  }
+  box.state.value.store(fits ? kEmpty : kBoxClosed);
+  box.state.wake();
+  if (!fits) throw_failure(step);
+}
+
+void Meeting::await_peer(Mailbox& box, std::uint32_t pending, int peer, const Step& step,
+                         const Step& awaited) {
+  const Clock::time_point since = Clock::now();
+  box.state.wait([&](std::uint32_t now) { return now != pending; },
+                 [&] {
+                   std::optional<Failure> failure = lost_peer(step, {peer});
+                   const std::chrono::duration<double> waited = Clock::now() - since;
+                   if (!failure && waited.count() > timeout_s_) {
+                     failure = timed_out(awaited, {peer});
+                   }
+                   if (!failure && !closed()) return false;
+                   const std::scoped_lock lock(mutex_);
+                   std::uint32_t state = pending;
+                   if (!box.state.value.compare_exchange_strong(state, kBoxClosed)) return false;
+                   if (failure) close_locked(*failure);
+                   return true;
+                 });
+}
+
+void Meeting::check_world() const {
+  if (const auto failure = lost_peer({}, {})) throw Error(failure->code, failure->text);
+}
+
+void Meeting::begin(int rank, const Step& step) {
+  if (attendance_->aborted() || closed()) throw_failure(step);
+  members_[static_cast<std::size_t>(rank)].last_seen.store(
+      (step.sequence + 1) << 8 | static_cast<std::uint64_t>(step.operation),
+      std::memory_order_release);
+}
+
+bool Meeting::all_entered(std::uint32_t word, std::uint64_t sequence) const noexcept {
+  return reached(word & ~kClosed, static_cast<std::uint32_t>(2 * size() * (sequence + 1)));
+}
+
+bool Meeting::closed() const noexcept {
+  return (entered_.value.load(std::memory_order_acquire) & kClosed) != 0;
+}
+
+bool Meeting::close_unless_entered(std::uint64_t sequence, const Failure& failure) {
+  const std::scoped_lock lock(mutex_);
+  std::uint32_t word = entered_.value.load();
+  do {
+    if (all_entered(word, sequence)) return false;
+    if ((word & kClosed) != 0) return true;
+  } while (!entered_.value.compare_exchange_weak(word, word | kClosed));
+  close_locked(failure);
+  return true;
+}
+
+void Meeting::close_locked(const Failure& failure) {
+  if (!failure_) failure_ = failure;
+  entered_.value.fetch_or(kClosed);
+  entered_.wake();
+}
+
+void Meeting::throw_failure(const Step& step) const {
+  if (const auto failure = lost_peer(step, {})) throw Error(failure->code, failure->text);
+  const std::scoped_lock lock(mutex_);
+  ENGINE_ASSERT(failure_, "{} failed without a reason", describe(step));
+  throw Error(failure_->code, failure_->text);
+}
+
+std::optional<Meeting::Failure> Meeting::lost_peer(const Step& step,
+                                                   const std::vector<int>& late) const {
+  const auto where = [&] {
+    return step.operation == Operation::none ? "" : fmt::format(" (in {})", describe(step));
+  };
+  if (attendance_->aborted()) {
+    const auto abort = attendance_->abort_reason();
+    return Failure{Errc::peer_lost,
+                   fmt::format("rank {} failed: {}{}", abort->rank, abort->reason, where())};
+  }
+  for (const int rank : late) {
+    if (attendance_->has_left(world_rank(rank))) {
+      return Failure{Errc::peer_lost, fmt::format("rank {} has left{}", world_rank(rank), where())};
     }
-    ENGINE_FAIL(Errc::timeout, "waited {:.1f} s for {} to finish {}", waited_s, late,
-                where(own.call, number));
-  });
-}
-
-void Meeting::send(int from, int to, const Call& call) {
-  Channel& c = channel(from, to);
-  const std::uint32_t number = ++c.count;
-  c.call = call;
-  c.state.store(Channel::posted, std::memory_order_release);
-  futex_wake_all(c.state);
-  wait(
-      c.state, [&] { return c.state.load(std::memory_order_acquire) >= Channel::taken; },
-      [&](double waited_s) {
-        ENGINE_CHECK(!hub_.has_left(world_rank(to)), Errc::peer_lost, "rank {} has left, {} waits",
-                     world_rank(to), where(call, number));
-        ENGINE_CHECK(waited_s < timeout_s_, Errc::timeout,
-                     "waited {:.1f} s in {} for rank {} to receive", waited_s, where(call, number),
-                     world_rank(to));
-      });
-  const bool refused = c.state.load(std::memory_order_relaxed) == Channel::refused;
-  c.state.store(Channel::empty, std::memory_order_release);
-  ENGINE_CHECK(!refused, Errc::internal, "{}: rank {} receives something else than {} {}",
-               where(call, number), world_rank(to), call.numel, name(call.dtype));
-}
-
-void Meeting::recv(int from, int to, const Call& call) {
-  Channel& c = channel(from, to);
-  wait(
-      c.state, [&] { return c.state.load(std::memory_order_acquire) == Channel::posted; },
-      [&](double waited_s) {
-        ENGINE_CHECK(!hub_.has_left(world_rank(from)), Errc::peer_lost,
-                     "rank {} has left, a recv of group {} waits", world_rank(from), group_.name);
-        ENGINE_CHECK(waited_s < timeout_s_, Errc::timeout,
-                     "waited {:.1f} s in recv of group {} for rank {} to send", waited_s,
-                     group_.name, world_rank(from));
-      });
-  const Call sent = c.call;
-  const std::uint32_t number = c.count;
-  const bool fits = sent.numel == call.numel && sent.dtype == call.dtype;
-  if (fits && sent.input != nullptr && call.output != nullptr) {
-    std::memcpy(call.output, sent.input,
-                static_cast<std::size_t>(call.numel) * size_of(call.dtype));
   }
-  c.state.store(fits ? Channel::taken : Channel::refused, std::memory_order_release);
-  futex_wake_all(c.state);
-  ENGINE_CHECK(fits, Errc::internal,
-               "recv #{} of group {} from rank {}: expected {} {}, it sends {} {}", number,
-               group_.name, world_rank(from), call.numel, name(call.dtype), sent.numel,
-               name(sent.dtype));
+  return std::nullopt;
+}
+
+Meeting::Failure Meeting::timed_out(const Step& step, const std::vector<int>& late) const {
+  std::vector<int> ranks;
+  std::vector<std::string> seen;
+  for (const int rank : late) {
+    ranks.push_back(world_rank(rank));
+    seen.push_back(last_seen(rank));
+  }
+  return {Errc::timeout, fmt::format("rank{} {} ha{} not entered {} for {:.1f} s (last seen in {})",
+                                     late.size() == 1 ? "" : "s", fmt::join(ranks, ", "),
+                                     late.size() == 1 ? "s" : "ve", describe(step), timeout_s_,
+                                     fmt::join(seen, ", "))};
+}
+
+std::vector<int> Meeting::late_for(std::uint64_t sequence) const {
+  std::vector<int> late;
+  for (std::size_t r = 0; r < size(); ++r) {
+    if (members_[r].collectives.load(std::memory_order_acquire) <= sequence) {
+      late.push_back(static_cast<int>(r));
+    }
+  }
+  return late;
+}
+
+void Meeting::compare(const Step& step, std::span<const Call> calls) {
+  const auto other = std::find_if(calls.begin(), calls.end(),
+                                  [&](const Call& call) { return !call.matches(calls[0]); });
+  if (other == calls.end()) return;
+  const Failure failure = {
+      Errc::internal,
+      fmt::format("group {}, collective #{}: rank {} called {}, rank {} called {}", group_.name,
+                  step.sequence + 1, world_rank(0), calls[0].str(),
+                  world_rank(static_cast<int>(other - calls.begin())), other->str())};
+  {
+    const std::scoped_lock lock(mutex_);
+    close_locked(failure);
+  }
+  throw Error(failure.code, failure.text);
+}
+
+Meeting::Mailbox& Meeting::mailbox(int from, int to) noexcept {
+  return mailboxes_[static_cast<std::size_t>(from) * size() + static_cast<std::size_t>(to)];
+}
+
+std::string Meeting::describe(const Step& step) const {
+  const std::string peer =
+      step.operation == Operation::send   ? fmt::format(" to rank {}", world_rank(step.peer))
+      : step.operation == Operation::recv ? fmt::format(" from rank {}", world_rank(step.peer))
+                                          : "";
+  return fmt::format("{} #{}{} of group {}", name(step.operation), step.sequence + 1, peer,
+                     group_.name);
+}
+
+std::string Meeting::last_seen(int rank) const {
+  const std::uint64_t seen =
+      members_[static_cast<std::size_t>(rank)].last_seen.load(std::memory_order_acquire);
+  if (seen == 0) return "no call of this group";
+  return fmt::format("{} #{}", name(static_cast<Operation>(seen & 0xffU)), seen >> 8);
 }
 
 }  // namespace engine::comm::detail

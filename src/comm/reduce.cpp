@@ -10,69 +10,96 @@
 namespace engine::comm::detail {
 namespace {
 
-constexpr std::int64_t kBlock = 2048;  // elements that stay in the first cache
+constexpr std::int64_t kBlock = 2048;  // elements: the accumulator and two inputs stay in L1
 
-template <ReduceOp op, class A>
-A combine(A a, A b) {
-  if constexpr (op == ReduceOp::sum) return a + b;
-  if constexpr (op == ReduceOp::max) return a < b ? b : a;
-  if constexpr (op == ReduceOp::min) return b < a ? b : a;
+template <class T>
+using Wide = std::conditional_t<std::is_integral_v<T>, T, float>;
+
+template <ReduceOp op, class W>
+W combine(W a, W b) {
+  if constexpr (op == ReduceOp::sum) {
+    if constexpr (std::is_integral_v<W>) {
+      using U = std::make_unsigned_t<W>;
+      return static_cast<W>(static_cast<U>(a) + static_cast<U>(b));
+    } else {
+      return a + b;
+    }
+  } else if constexpr (std::is_integral_v<W>) {
+    return (op == ReduceOp::max ? b > a : b < a) ? b : a;
+  } else {
+    return ((op == ReduceOp::max ? b > a : b < a) || b != b) ? b : a;
+  }
 }
 
 template <class T, ReduceOp op>
-void reduce_typed(std::span<const void* const> inputs, std::span<void* const> outputs,
-                  std::int64_t count) {
-  using A = std::conditional_t<std::is_integral_v<T>, T, float>;
-  std::array<A, kBlock> sum;
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t n = std::min(kBlock, count - begin);
-    const T* first = static_cast<const T*>(inputs[0]) + begin;
-    A* acc = sum.data();
-    for (std::int64_t i = 0; i < n; ++i) acc[i] = static_cast<A>(first[i]);
-    for (std::size_t r = 1; r < inputs.size(); ++r) {
-      const T* x = static_cast<const T*>(inputs[r]) + begin;
-      for (std::int64_t i = 0; i < n; ++i) acc[i] = combine<op>(acc[i], static_cast<A>(x[i]));
-    }
-    T* result = static_cast<T*>(outputs[0]) + begin;
-    for (std::int64_t i = 0; i < n; ++i) result[i] = static_cast<T>(acc[i]);
-    for (std::size_t r = 1; r < outputs.size(); ++r) {
-      std::memcpy(static_cast<T*>(outputs[r]) + begin, result,
-                  static_cast<std::size_t>(n) * sizeof(T));
-    }
+void first_two(Wide<T>* __restrict sum, const T* a, const T* b, std::int64_t n) {
+  using W = Wide<T>;
+  for (std::int64_t i = 0; i < n; ++i)
+    sum[i] = combine<op>(static_cast<W>(a[i]), static_cast<W>(b[i]));
+}
+
+template <class T, ReduceOp op>
+void add(Wide<T>* __restrict sum, const T* a, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) sum[i] = combine<op>(sum[i], static_cast<Wide<T>>(a[i]));
+}
+
+template <class T>
+void store(const Wide<T>* __restrict sum, T* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(sum[i]);
+}
+
+template <class T, ReduceOp op>
+void reduce_as(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+               std::int64_t n) {
+  alignas(64) std::array<Wide<T>, kBlock> sum;
+  const auto at = [](auto* bytes, std::int64_t i) {
+    using Element =
+        std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(bytes)>>, const T, T>;
+    return reinterpret_cast<Element*>(bytes) + i;
+  };
+  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+    const std::int64_t size = std::min(kBlock, n - begin);
+    first_two<T, op>(sum.data(), at(inputs[0], begin), at(inputs[1], begin), size);
+    for (std::size_t k = 2; k < inputs.size(); ++k)
+      add<T, op>(sum.data(), at(inputs[k], begin), size);
+    for (std::byte* const out : outputs) store<T>(sum.data(), at(out, begin), size);
   }
 }
 
 template <class T>
-void reduce_any(std::span<const void* const> inputs, std::span<void* const> outputs,
-                std::int64_t count, ReduceOp op) {
+void reduce_typed(ReduceOp op, std::span<const std::byte* const> inputs,
+                  std::span<std::byte* const> outputs, std::int64_t n) {
   switch (op) {
     case ReduceOp::sum:
-      return reduce_typed<T, ReduceOp::sum>(inputs, outputs, count);
+      return reduce_as<T, ReduceOp::sum>(inputs, outputs, n);
     case ReduceOp::max:
-      return reduce_typed<T, ReduceOp::max>(inputs, outputs, count);
+      return reduce_as<T, ReduceOp::max>(inputs, outputs, n);
     case ReduceOp::min:
-      return reduce_typed<T, ReduceOp::min>(inputs, outputs, count);
+      return reduce_as<T, ReduceOp::min>(inputs, outputs, n);
   }
 }
 
 }  // namespace
 
-void reduce(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t count,
-            DType dtype, ReduceOp op) {
+void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
+            std::span<std::byte* const> outputs, std::int64_t n) {
+  ENGINE_ASSERT(inputs.size() >= 2, "a reduction of {} inputs", inputs.size());
   switch (dtype) {
     case DType::f32:
-      return reduce_any<float>(inputs, outputs, count, op);
+      return reduce_typed<float>(op, inputs, outputs, n);
     case DType::bf16:
-      return reduce_any<bf16>(inputs, outputs, count, op);
+      return reduce_typed<bf16>(op, inputs, outputs, n);
     case DType::f16:
-      return reduce_any<f16>(inputs, outputs, count, op);
+      return reduce_typed<f16>(op, inputs, outputs, n);
     case DType::i32:
-      return reduce_any<std::int32_t>(inputs, outputs, count, op);
+      return reduce_typed<std::int32_t>(op, inputs, outputs, n);
     case DType::i64:
-      return reduce_any<std::int64_t>(inputs, outputs, count, op);
-    default:
-      ENGINE_ASSERT(false, "{} cannot be reduced", name(dtype));
+      return reduce_typed<std::int64_t>(op, inputs, outputs, n);
+    case DType::u16:
+    case DType::u8:
+      break;
   }
+  ENGINE_ASSERT(false, "{} cannot be reduced", name(dtype));
 }
 
 }  // namespace engine::comm::detail

@@ -1,14 +1,16 @@
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "engine/comm/communicator.hpp"
 
 namespace engine::comm::detail {
 
-/// Reduces `inputs` (addresses of `count` elements each, in rank order) and writes the result to
-/// every address of `outputs`, which may be among the inputs. Narrow floats are added in f32 and
-/// rounded once.
-void reduce(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t count,
-            DType dtype, ReduceOp op);
+/// The reduction of `n` elements of the inputs, in the order of the inputs, goes to every output.
+/// Narrow floats are reduced in f32 and rounded once; integers wrap; the maximum or minimum of
+/// anything and NaN is NaN. An output may be one of the inputs.
+void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
+            std::span<std::byte* const> outputs, std::int64_t n);
 
 }  // namespace engine::comm::detail
