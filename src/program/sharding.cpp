@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "engine/core/error.hpp"
 #include "engine/program/access.hpp"
 
 namespace engine::program {
@@ -113,6 +112,26 @@ bool ends_values(const Instruction& i, int unit) {
   return i.unit == unit && (i.op == Op::release || i.op == Op::optimizer_step);
 }
 
+/// A unit that is gathered right after its release stays whole instead.
+void keep_what_is_gathered_again(std::vector<Instruction>& code) {
+  std::vector<Instruction> result;
+  for (const Instruction& i : code) {
+    if (i.op == Op::gather) {
+      std::size_t at = result.size();
+      while (at > 0 && (result[at - 1].op == Op::gather || result[at - 1].op == Op::release) &&
+             result[at - 1].unit != i.unit) {
+        --at;
+      }
+      if (at > 0 && result[at - 1].op == Op::release && result[at - 1].unit == i.unit) {
+        result.erase(result.begin() + static_cast<std::ptrdiff_t>(at - 1));
+        continue;
+      }
+    }
+    result.push_back(i);
+  }
+  code = std::move(result);
+}
+
 }  // namespace
 
 void insert_sharding(Program& program, const ModelInfo& model, const ShardPlan& plan) {
@@ -153,11 +172,7 @@ void prefetch_gathers(Program& program, const ModelInfo& model, int units) {
     const std::size_t target = across ? 0 : places[n - static_cast<std::size_t>(units)];
     std::size_t to = at;
     while (to > target && !ends_values(code[to - 1], gather.unit)) --to;
-    if (to > target) {
-      // It would be gathered right after its release: it stays whole instead.
-      ENGINE_ASSERT(code[to - 1].op == Op::release, "{} after its step", gather.str());
-      drop[to - 1] = true;
-    } else if (across) {
+    if (across && to == target) {
       crossing.push_back(gather.unit);
     } else {
       before[to].push_back(gather);
@@ -169,6 +184,7 @@ void prefetch_gathers(Program& program, const ModelInfo& model, int units) {
     if (!drop[at]) result.push_back(code[at]);
   }
   code = std::move(result);
+  keep_what_is_gathered_again(code);
 
   // What crosses the boundary is gathered at the end, as soon as its values are there.
   program.resident = crossing;

@@ -10,8 +10,8 @@ namespace engine::program {
 void insert_sharding(Program& program, const ModelInfo& model, const ShardPlan& plan);
 
 /// Moves every gather of pooled values before the readers of the `units` gathers before it, the
-/// first ones across the step's boundary to its end (Program::resident). A release directly
-/// followed by the gather of the same unit goes, and the unit stays whole.
+/// first ones across the step's boundary to its end (Program::resident). A unit that would be
+/// gathered right after its release stays whole instead.
 /// Source: Rajbhandari et al., ZeRO, 2020 (prefetch); Tanaka et al., "DeepCompile", 2025 (as a
 /// pass).
 void prefetch_gathers(Program& program, const ModelInfo& model, int units);
