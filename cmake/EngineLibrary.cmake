@@ -2,6 +2,7 @@
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(oneDNN 2.6 REQUIRED)
+find_package(Gloo REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(tomlplusplus REQUIRED)
@@ -21,7 +22,7 @@ target_include_directories(engine
 target_compile_features(engine PUBLIC cxx_std_20)
 target_link_libraries(engine
   PUBLIC fmt::fmt Threads::Threads
-  PRIVATE $<BUILD_INTERFACE:engine_options> oneDNN::dnnl OpenMP::OpenMP_CXX spdlog::spdlog
+  PRIVATE $<BUILD_INTERFACE:engine_options> oneDNN::dnnl gloo OpenMP::OpenMP_CXX spdlog::spdlog
     $<BUILD_INTERFACE:tomlplusplus::tomlplusplus> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
     PkgConfig::PCRE2 PkgConfig::SENTENCEPIECE PkgConfig::XXHASH)
 

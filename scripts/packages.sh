@@ -2,10 +2,10 @@
 # Debian packages that builds and tests need, and `install_packages LIST...`, which installs those
 # that are missing. Sourced by quickstart.sh and test.sh.
 
-RUN_PACKAGES="g++ cmake ninja-build pkg-config libdnnl-dev libfmt-dev libspdlog-dev
+RUN_PACKAGES="g++ cmake ninja-build pkg-config libdnnl-dev libgloo-dev libfmt-dev libspdlog-dev
   libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libsentencepiece-dev libxxhash-dev"
 CORPUS_PACKAGES="bible-kjv"
-TEST_PACKAGES="ccache libgtest-dev clang clang-format clang-tidy libclang-rt-14-dev python3 git"
+TEST_PACKAGES="ccache libgtest-dev clang clang-format clang-tidy libclang-rt-14-dev python3 git iproute2"
 BENCH_PACKAGES="libbenchmark-dev"
 
 install_packages() {

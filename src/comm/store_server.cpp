@@ -1,0 +1,314 @@
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "store.hpp"
+
+namespace engine::comm::detail {
+namespace {
+
+constexpr int kTickMs = 100;
+constexpr std::size_t kMostConnections = 1 << 17;
+constexpr double kFarewellS = 8;  // longest time that the server outlives its rank
+
+double seconds_since(SteadyClock::time_point t) {
+  return std::chrono::duration<double>(SteadyClock::now() - t).count();
+}
+
+}  // namespace
+
+struct StoreServer::Connection {
+  Socket socket;
+  std::string received;
+  std::string to_send;
+  int rank = -1;  // after hello
+  bool monitor = false;
+  bool broken = false;
+  std::string awaited;  // key of a get that waits
+};
+
+StoreServer::StoreServer(int port, int world_size, double late_s)
+    : world_size_(world_size),
+      late_s_(late_s),
+      listener_(listen_on(port)),
+      ranks_(static_cast<std::size_t>(world_size)) {
+  port_ = port_of(listener_);
+  thread_ = std::thread([this] { run(); });
+}
+
+StoreServer::~StoreServer() {
+  stop_.store(true);
+  thread_.join();
+}
+
+void StoreServer::run() {
+  std::optional<SteadyClock::time_point> stopping;
+  for (;;) {
+    if (stop_.load() && !stopping) stopping = SteadyClock::now();
+    if (stopping && (all_gone() || seconds_since(*stopping) > kFarewellS)) return;
+    std::vector<pollfd> polled = {{listener_.fd(), POLLIN, 0}};
+    for (const auto& c : connections_) {
+      polled.push_back(
+          {c->socket.fd(), static_cast<short>(c->to_send.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+    }
+    ::poll(polled.data(), polled.size(), kTickMs);
+    const std::size_t known = connections_.size();
+    for (std::size_t i = 0; i < known; ++i) {
+      Connection& c = *connections_[i];
+      const short events = polled[i + 1].revents;
+      if ((events & POLLOUT) != 0) send_pending(c);
+      if ((events & (POLLIN | POLLHUP | POLLERR)) != 0 && !c.broken) receive(c);
+    }
+    if ((polled[0].revents & POLLIN) != 0) accept();
+    for (const auto& c : connections_) {
+      if (c->broken) closed(*c);
+    }
+    std::erase_if(connections_, [](const auto& c) { return c->broken; });
+    watch();
+  }
+}
+
+bool StoreServer::all_gone() const {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& r) { return !r.joined || r.left || r.closed; });
+}
+
+void StoreServer::accept() {
+  Socket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket || connections_.size() >= kMostConnections) return;
+  connections_.push_back(std::make_unique<Connection>());
+  connections_.back()->socket = std::move(socket);
+}
+
+void StoreServer::receive(Connection& c) {
+  char chunk[4096];
+  const ssize_t n = ::recv(c.socket.fd(), chunk, sizeof chunk, 0);
+  if (n <= 0) {
+    c.broken = n == 0 || (errno != EAGAIN && errno != EINTR);
+    return;
+  }
+  c.received.append(chunk, static_cast<std::size_t>(n));
+  try {
+    while (!c.broken) {
+      const std::optional<std::string> message = take_message(c.received);
+      if (!message) return;
+      handle(c, MessageReader(*message));
+    }
+  } catch (const Error&) {  // not one of ours, or damaged
+    c.broken = true;
+  }
+}
+
+void StoreServer::handle(Connection& c, MessageReader message) {
+  const auto request = static_cast<Request>(message.integer());
+  if (c.rank < 0 && request != Request::hello) {
+    c.broken = true;
+    return;
+  }
+  switch (request) {
+    case Request::hello:
+      return hello(c, message);
+    case Request::set: {
+      const std::string key = message.string();
+      values_[key] = message.string();
+      for (const auto& other : connections_) {
+        if (other->awaited == key) {
+          other->awaited.clear();
+          answer(*other, values_[key]);
+        }
+      }
+      return answer(c, "");
+    }
+    case Request::get: {
+      const std::string key = message.string();
+      const auto found = values_.find(key);
+      if (found != values_.end()) return answer(c, found->second);
+      c.awaited = key;
+      return;
+    }
+    case Request::beat:
+      return beat(c, message);
+    case Request::report:
+      return report(c, message);
+    case Request::abort:
+      fail(Errc::peer_lost, fmt::format("rank {} failed: {}", c.rank, message.string()));
+      return answer(c, failure_message());
+    case Request::leave:
+      ranks_[static_cast<std::size_t>(c.rank)].left = true;
+      return answer(c, failure_message());
+  }
+  c.broken = true;
+}
+
+void StoreServer::hello(Connection& c, MessageReader& message) {
+  const std::int64_t protocol = message.integer();
+  const std::int64_t rank = message.integer();
+  const std::int64_t size = message.integer();
+  const bool monitor = message.integer() != 0;
+  const auto refuse = [&](const std::string& why) {
+    answer(c, MessageWriter().add(why).text());
+    fail(Errc::invalid_argument, why);
+  };
+  if (protocol != kStoreProtocol) {
+    return refuse(
+        fmt::format("a rank speaks version {} of the store's protocol, rank 0 version {}: "
+                    "start the same build everywhere",
+                    protocol, kStoreProtocol));
+  }
+  if (size != world_size_ || rank < 0 || rank >= world_size_) {
+    return refuse(
+        fmt::format("a process says it is rank {} of {}, rank 0 expects {} ranks: check "
+                    "RANK and WORLD_SIZE",
+                    rank, size, world_size_));
+  }
+  Rank& known = ranks_[static_cast<std::size_t>(rank)];
+  if (monitor) {
+    if (known.joined) {
+      return refuse(fmt::format("two processes say they are rank {}: check RANK", rank));
+    }
+    known.joined = true;
+    known.last_beat = SteadyClock::now();
+  }
+  c.rank = static_cast<int>(rank);
+  c.monitor = monitor;
+  answer(c, MessageWriter().add("").text());
+}
+
+void StoreServer::beat(Connection& c, MessageReader& message) {
+  Rank& rank = ranks_[static_cast<std::size_t>(c.rank)];
+  rank.last_beat = SteadyClock::now();
+  rank.statuses.clear();
+  while (!message.at_end()) {
+    GroupStatus status;
+    status.group = message.string();
+    status.sequence = message.integer();
+    status.call = message.string();
+    rank.statuses.push_back(std::move(status));
+  }
+  compare_calls();
+  answer(c, failure_message());
+}
+
+/// Members of a group at the same call must call the same.
+void StoreServer::compare_calls() {
+  if (failure_) return;
+  std::map<std::pair<std::string, std::int64_t>, std::pair<int, std::string>> seen;
+  for (int r = 0; r < world_size_; ++r) {
+    for (const GroupStatus& s : ranks_[static_cast<std::size_t>(r)].statuses) {
+      const auto [at, fresh] = seen.try_emplace({s.group, s.sequence}, r, s.call);
+      if (fresh || at->second.second == s.call) continue;
+      fail(Errc::internal,
+           fmt::format("group {}, collective #{}: rank {} called {}, rank {} called {}", s.group,
+                       s.sequence, at->second.first, at->second.second, r, s.call));
+      return;
+    }
+  }
+}
+
+/// A collective of the reporter did not end: says which member is to blame.
+void StoreServer::report(Connection& c, MessageReader& message) {
+  const std::string group = message.string();
+  const bool timed_out = message.integer() != 0;
+  std::vector<int> members;
+  while (!message.at_end()) members.push_back(static_cast<int>(message.integer()));
+  if (failure_ || members.empty()) return answer(c, failure_message());
+
+  const auto status_of = [&](int r) -> const GroupStatus* {
+    const auto& list = ranks_[static_cast<std::size_t>(r)].statuses;
+    const auto found = std::find_if(list.begin(), list.end(),
+                                    [&](const GroupStatus& s) { return s.group == group; });
+    return found == list.end() ? nullptr : &*found;
+  };
+  const GroupStatus* own = status_of(c.rank);
+  const std::string where =
+      own == nullptr ? "group " + group
+                     : fmt::format("{} #{} of group {}", own->call, own->sequence, group);
+  int latest = -1;
+  std::int64_t lowest = INT64_MAX;
+  for (const int r : members) {
+    if (r < 0 || r >= world_size_) continue;
+    const Rank& rank = ranks_[static_cast<std::size_t>(r)];
+    if (rank.left)
+      return fail(Errc::peer_lost, fmt::format("rank {} has left (in {})", r, where)),
+             answer(c, failure_message());
+    const double silent_s = seconds_since(rank.last_beat);
+    if (silent_s > std::max(2.0, late_s_ / 2)) {
+      fail(Errc::peer_lost,
+           fmt::format(
+               "rank {} has not been heard of for {:.1f} s: it is stopped, or its host hangs "
+               "(in {})",
+               r, silent_s, where));
+      return answer(c, failure_message());
+    }
+    const GroupStatus* status = status_of(r);
+    const std::int64_t sequence = status == nullptr ? 0 : status->sequence;
+    if (sequence < lowest) lowest = sequence, latest = r;
+  }
+  if (timed_out && latest >= 0) {
+    const GroupStatus* status = status_of(latest);
+    fail(Errc::timeout,
+         fmt::format("rank {} has not entered {} for {:.1f} s (last seen in {})", latest, where,
+                     late_s_,
+                     status == nullptr ? "no call of this group"
+                                       : fmt::format("{} #{}", status->call, status->sequence)));
+  }
+  answer(c, failure_message());
+}
+
+void StoreServer::watch() {
+  if (failure_) return;
+  std::string missing;
+  for (int r = 0; r < world_size_; ++r) {
+    const Rank& rank = ranks_[static_cast<std::size_t>(r)];
+    if (!rank.joined || rank.left) continue;
+    const double silent_s = seconds_since(rank.last_beat);
+    if (silent_s <= late_s_) continue;
+    return fail(
+        Errc::peer_lost,
+        fmt::format("rank {} has not been heard of for {:.1f} s: it is stopped, or its host "
+                    "hangs",
+                    r, silent_s));
+  }
+}
+
+void StoreServer::closed(Connection& c) {
+  if (!c.monitor) return;
+  Rank& rank = ranks_[static_cast<std::size_t>(c.rank)];
+  rank.closed = true;
+  if (rank.left) return;
+  fail(Errc::peer_lost,
+       fmt::format("rank {} is gone: its process ended or its host was lost", c.rank));
+}
+
+void StoreServer::fail(Errc code, const std::string& message) {
+  if (!failure_) failure_ = WorldFailure{code, message};
+}
+
+std::string StoreServer::failure_message() const {
+  MessageWriter writer;
+  writer.add(static_cast<std::int64_t>(
+      std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.left || r.closed; })));
+  if (failure_) writer.add(static_cast<std::int64_t>(failure_->code)).add(failure_->message);
+  return writer.text();
+}
+
+void StoreServer::answer(Connection& c, std::string_view payload) {
+  c.to_send += framed(payload);
+  send_pending(c);
+}
+
+void StoreServer::send_pending(Connection& c) {
+  while (!c.to_send.empty()) {
+    const ssize_t n =
+        ::send(c.socket.fd(), c.to_send.data(), c.to_send.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n <= 0) {
+      c.broken = n < 0 && errno != EAGAIN && errno != EINTR;
+      return;
+    }
+    c.to_send.erase(0, static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace engine::comm::detail
