@@ -77,6 +77,7 @@ class StoreServer {
   void watch();
   void compare_calls();
   std::string failure_message() const;
+  bool silent(const Rank& rank) const;
   bool all_gone() const;
 
   int world_size_;

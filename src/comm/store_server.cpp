@@ -11,7 +11,9 @@ namespace {
 
 constexpr int kTickMs = 100;
 constexpr std::size_t kMostConnections = 1 << 17;
-constexpr double kFarewellS = 8;  // longest time that the server outlives its rank
+// Longest time that the server outlives its rank.
+constexpr double kFarewellS = 8;
+constexpr double kFailedFarewellS = 3;
 
 double seconds_since(SteadyClock::time_point t) {
   return std::chrono::duration<double>(SteadyClock::now() - t).count();
@@ -47,7 +49,8 @@ void StoreServer::run() {
   std::optional<SteadyClock::time_point> stopping;
   for (;;) {
     if (stop_.load() && !stopping) stopping = SteadyClock::now();
-    if (stopping && (all_gone() || seconds_since(*stopping) > kFarewellS)) return;
+    const double farewell_s = failure_ ? kFailedFarewellS : kFarewellS;
+    if (stopping && (all_gone() || seconds_since(*stopping) > farewell_s)) return;
     std::vector<pollfd> polled = {{listener_.fd(), POLLIN, 0}};
     for (const auto& c : connections_) {
       polled.push_back(
@@ -71,8 +74,9 @@ void StoreServer::run() {
 }
 
 bool StoreServer::all_gone() const {
-  return std::all_of(ranks_.begin(), ranks_.end(),
-                     [](const Rank& r) { return !r.joined || r.left || r.closed; });
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) {
+    return !r.joined || r.left || r.closed || (failure_ && silent(r));
+  });
 }
 
 void StoreServer::accept() {
@@ -257,9 +261,12 @@ void StoreServer::report(Connection& c, MessageReader& message) {
   answer(c, failure_message());
 }
 
+bool StoreServer::silent(const Rank& rank) const {
+  return seconds_since(rank.last_beat) > std::max(2.0, late_s_ / 2);
+}
+
 void StoreServer::watch() {
   if (failure_) return;
-  std::string missing;
   for (int r = 0; r < world_size_; ++r) {
     const Rank& rank = ranks_[static_cast<std::size_t>(r)];
     if (!rank.joined || rank.left) continue;
