@@ -111,7 +111,8 @@ std::unique_ptr<World> ThreadWorlds::join(int rank) {
   return std::make_unique<ThreadWorld>(state_->shared, rank);
 }
 
-void spawn_ranks(int size, const Timeouts& timeouts, FunctionRef<void(World&)> body) {
+void spawn_ranks(int size, const Timeouts& timeouts, FunctionRef<void(World&)> body,
+                 const LinkEmulation& link) {
   ENGINE_ASSERT(size >= 1, "{} ranks", size);
   Shared shared(size, timeouts);
   std::mutex mutex;
@@ -120,14 +121,14 @@ void spawn_ranks(int size, const Timeouts& timeouts, FunctionRef<void(World&)> b
 
   const auto run = [&](int rank) {
     pthread_setname_np(pthread_self(), fmt::format("rank {}", rank).substr(0, 15).c_str());
-    ThreadWorld world(shared, rank);
+    const auto world = emulate_links(std::make_unique<ThreadWorld>(shared, rank), link);
     try {
-      body(world);
+      body(*world);
     } catch (...) {
       const std::scoped_lock lock(mutex);
       errors[rank] = std::current_exception();
       if (!error) error = errors[rank];
-      world.abort(what(errors[rank]));
+      world->abort(what(errors[rank]));
     }
   };
   std::vector<std::thread> threads;
