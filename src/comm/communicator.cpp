@@ -1,7 +1,7 @@
 #include "engine/comm/communicator.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <exception>
 
 #include "engine/comm/exchange.hpp"
 #include "engine/comm/world.hpp"
@@ -43,9 +43,16 @@ void check_peer(const Group& group, const char* operation, int peer) {
 
 Communicator::Communicator(World& world, Group group, Lane& lane,
                            std::unique_ptr<Transport> transport)
-    : world_(&world), group_(std::move(group)), lane_(&lane), transport_(std::move(transport)) {}
+    : world_(&world),
+      group_(std::move(group)),
+      lane_(&lane),
+      transport_(std::move(transport)),
+      exceptions_(std::uncaught_exceptions()) {}
 
 Communicator::~Communicator() {
+  if (std::uncaught_exceptions() > exceptions_ && !last_.done()) {
+    world_->abort("it threw an exception while collectives were under way");
+  }
   try {
     lane_->drain();  // submitted work refers to the transport
   } catch (...) {    // told to whoever waited for it
@@ -53,10 +60,11 @@ Communicator::~Communicator() {
 }
 
 Work Communicator::submit(std::int64_t wire_bytes, std::function<void(Transport&)> call) {
-  return lane_->submit([this, wire_bytes, call = std::move(call)] {
+  last_ = lane_->submit([this, wire_bytes, call = std::move(call)] {
     call(*transport_);
     sent_bytes_.fetch_add(wire_bytes, std::memory_order_relaxed);
   });
+  return last_;
 }
 
 Work Communicator::all_reduce(const Tensor& data, ReduceOp op) {

@@ -49,7 +49,7 @@ class EmulatedTransport final : public Transport {
         observed_(dynamic_cast<const detail::Observed*>(inner_.get())),
         link_(&link),
         size_(size),
-        levels_(std::bit_width(static_cast<unsigned>(size - 1))) {}
+        levels_(static_cast<int>(std::bit_width(static_cast<unsigned>(size - 1)))) {}
 
   void all_reduce(const Tensor& data, ReduceOp op) override {
     inner_->all_reduce(data, op);

@@ -78,10 +78,11 @@ void spawn_ranks(int size, FunctionRef<std::unique_ptr<World>(int)> join,
   cause.rethrow();
 }
 
-void spawn_ranks(int size, const Timeouts& timeouts, FunctionRef<void(World&)> body) {
+void spawn_ranks(int size, const Timeouts& timeouts, FunctionRef<void(World&)> body,
+                 const LinkEmulation& link) {
   ThreadWorlds worlds(size, timeouts);
   spawn_ranks(
-      size, [&](int rank) { return worlds.join(rank); }, body);
+      size, [&](int rank) { return emulate_links(worlds.join(rank), link); }, body);
 }
 
 }  // namespace engine::comm

@@ -234,16 +234,16 @@ void StoreServer::report(Connection& c, MessageReader& message) {
   for (const int r : members) {
     if (r < 0 || r >= world_size_) continue;
     const Rank& rank = ranks_[static_cast<std::size_t>(r)];
-    if (rank.left)
-      return fail(Errc::peer_lost, fmt::format("rank {} has left (in {})", r, where)),
-             answer(c, failure_message());
-    const double silent_s = seconds_since(rank.last_beat);
-    if (silent_s > std::max(2.0, late_s_ / 2)) {
+    if (rank.left) {
+      fail(Errc::peer_lost, fmt::format("rank {} has left (in {})", r, where));
+      return answer(c, failure_message());
+    }
+    if (silent(rank)) {
       fail(Errc::peer_lost,
            fmt::format(
                "rank {} has not been heard of for {:.1f} s: it is stopped, or its host hangs "
                "(in {})",
-               r, silent_s, where));
+               r, seconds_since(rank.last_beat), where));
       return answer(c, failure_message());
     }
     const GroupStatus* status = status_of(r);

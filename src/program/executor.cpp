@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -114,6 +115,7 @@ struct Executor::State {
   std::vector<bool> stale;          // by unit: whole values are not those of the masters
   std::deque<Transfer> reductions;  // not yet waited for
   LaneLog log;
+  int exceptions = std::uncaught_exceptions();  // passing through when it was made
 
   State(parallel::RankContext& the_rank, nn::Model& the_model, const ModelInfo& the_info,
         std::span<parallel::Unit> the_units, const optim::Optimizer* the_optimizer,
@@ -374,6 +376,10 @@ Executor::Executor(parallel::RankContext& rank, nn::Model& model, const ModelInf
 
 Executor::~Executor() {
   try {
+    // Peers that are never told would never come to what is under way.
+    if (std::uncaught_exceptions() > state_->exceptions) {
+      state_->rank.world().abort("it threw an exception while collectives were under way");
+    }
     state_->rank.data_lane().drain();  // it refers to this object
   } catch (...) {                      // told to whoever waited
   }

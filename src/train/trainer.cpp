@@ -49,6 +49,16 @@ class Run {
   }
 
   Outcome train() {
+    try {
+      return train_all();
+    } catch (const std::exception& error) {
+      rank_.world().abort(error.what());  // before anything waits for peers on the way out
+      throw;
+    }
+  }
+
+ private:
+  Outcome train_all() {
     require_equal_configs();
     if (leads_) check_outputs();
     if (!plan_.hugging_face.empty()) detail::load_hugging_face(session_, plan_.hugging_face);
@@ -75,7 +85,6 @@ class Run {
     return Outcome::finished;
   }
 
- private:
   /// Ranks in different processes read their own copies of the config.
   void require_equal_configs() {
     const auto hashes =

@@ -38,7 +38,7 @@ TYPED_TEST_SUITE_P(CommOperations);
 TYPED_TEST_P(CommOperations, AllReduceAddsInRankOrderAndRoundsOnce) {
   TestFixture::on_all_sizes([](World& world, Communicator& comm) {
     for_reducible_types([&]<class T>() {
-      for (const std::int64_t n : kSizes) {
+      for (const std::int64_t n : sizes(world)) {
         for (const ReduceOp op : kReduceOps) {
           const Tensor data = values<T>(world.rank(), n);
           comm.all_reduce(data, op).wait();
@@ -54,7 +54,7 @@ TYPED_TEST_P(CommOperations, ReduceScatterGivesEachItsPart) {
   TestFixture::on_all_sizes([](World& world, Communicator& comm) {
     const int P = world.size();
     for_reducible_types([&]<class T>() {
-      for (const std::int64_t n : kSizes) {
+      for (const std::int64_t n : sizes(world)) {
         const Tensor input = values<T>(world.rank(), n * P);
         const Tensor output = empty<T>(n);
         comm.reduce_scatter(input, output).wait();
@@ -71,7 +71,7 @@ TYPED_TEST_P(CommOperations, ReduceScatterInPlaceChangesTheOwnPartOnly) {
   TestFixture::on_all_sizes([](World& world, Communicator& comm) {
     const int P = world.size();
     for_reducible_types([&]<class T>() {
-      for (const std::int64_t n : kSizes) {
+      for (const std::int64_t n : sizes(world)) {
         for (const ReduceOp op : kReduceOps) {
           const std::int64_t first = n * world.rank();
           const Tensor input = values<T>(world.rank(), n * P);
@@ -89,7 +89,7 @@ TYPED_TEST_P(CommOperations, ReduceScatterInPlaceChangesTheOwnPartOnly) {
 TYPED_TEST_P(CommOperations, AllGatherJoinsInRankOrder) {
   TestFixture::on_all_sizes([](World& world, Communicator& comm) {
     for_all_types([&]<class T>() {
-      for (const std::int64_t n : kSizes) {
+      for (const std::int64_t n : sizes(world)) {
         const auto expected = [&](auto i) { return value<T>(static_cast<int>(i / n), i % n); };
         const Tensor apart = empty<T>(n * world.size());
         comm.all_gather(values<T>(world.rank(), n), apart).wait();
@@ -108,7 +108,7 @@ TYPED_TEST_P(CommOperations, AllGatherJoinsInRankOrder) {
 TYPED_TEST_P(CommOperations, AllToAllTransposesParts) {
   TestFixture::on_all_sizes([](World& world, Communicator& comm) {
     for_all_types([&]<class T>() {
-      for (const std::int64_t n : kSizes) {
+      for (const std::int64_t n : sizes(world)) {
         const Tensor output = empty<T>(n * world.size());
         comm.all_to_all(values<T>(world.rank(), n * world.size()), output).wait();
         EXPECT_EQ(0, wrong<T>(output, [&](auto i) {
@@ -122,7 +122,7 @@ TYPED_TEST_P(CommOperations, AllToAllTransposesParts) {
 TYPED_TEST_P(CommOperations, BroadcastFromEveryRoot) {
   TestFixture::on_all_sizes([](World& world, Communicator& comm) {
     for (int root = 0; root < world.size(); ++root) {
-      for (const std::int64_t n : kSizes) {
+      for (const std::int64_t n : sizes(world)) {
         const Tensor data = values<float>(world.rank(), n, root);
         comm.broadcast(data, root).wait();
         EXPECT_EQ(0, wrong<float>(data, [&](auto i) { return value<float>(root, i, root); }));
@@ -137,7 +137,7 @@ TYPED_TEST_P(CommOperations, MessagesArriveInOrderPerDirection) {
     if (P == 1) return;
     const int next = (world.rank() + 1) % P;
     const int previous = (world.rank() + P - 1) % P;
-    for (const std::int64_t n : kSizes) {
+    for (const std::int64_t n : sizes(world)) {
       const Tensor got = empty<bf16>(n);
       const auto send = [&] { return comm.send(values<bf16>(world.rank(), n), next); };
       const auto recv = [&] { return comm.recv(got, previous); };

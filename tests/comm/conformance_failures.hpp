@@ -134,6 +134,21 @@ TYPED_TEST_P(CommFailures, TheFirstRankToThrowIsReported) {
   EXPECT_LT(watch.seconds(), 2);
 }
 
+TYPED_TEST_P(CommFailures, AnExceptionIsNotHeldUpByWorkUnderWay) {
+  const Stopwatch watch;
+  EXPECT_THROW(TypeParam::run(3, patient(),
+                              [&](World& world) {
+                                Lane lane("comm");
+                                const auto comm = everyone(world, lane);
+                                comm->barrier().wait();
+                                if (world.rank() == 0) return comm->recv(empty<float>(5), 1).wait();
+                                comm->recv(empty<float>(5), 0);
+                                if (world.rank() == 1) throw std::out_of_range("too far");
+                              }),
+               std::out_of_range);
+  EXPECT_LT(watch.seconds(), 2);
+}
+
 TYPED_TEST_P(CommFailures, ARankThatLeftIsNamed) {
   TypeParam::run(3, patient(), [&](World& world) {
     Lane lane;
@@ -151,6 +166,6 @@ TYPED_TEST_P(CommFailures, ARankThatLeftIsNamed) {
 REGISTER_TYPED_TEST_SUITE_P(CommFailures, TimeoutNamesTheRankThatIsLate,
                             TimeoutOfAReceiveNamesTheSender, DifferentCallsThrowOnEveryMember,
                             AbortEndsAllWaitsWithinASecond, TheFirstRankToThrowIsReported,
-                            ARankThatLeftIsNamed);
+                            AnExceptionIsNotHeldUpByWorkUnderWay, ARankThatLeftIsNamed);
 
 }  // namespace engine::comm::test

@@ -57,6 +57,8 @@ class Communicator {
  public:
   /// Made by World::group. `lane` must outlive it.
   Communicator(World& world, Group group, Lane& lane, std::unique_ptr<Transport> transport);
+  /// Waits for submitted work. When an exception passes through and work is under way, aborts the
+  /// world first: peers, told of the exception only later, may never come.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -101,7 +103,9 @@ class Communicator {
   Lane* lane_;
   std::unique_ptr<Transport> transport_;
   std::atomic<std::int64_t> sent_bytes_{0};
+  Work last_;
   int splits_ = 0;
+  int exceptions_;  // passing through when it was made
 };
 
 }  // namespace engine::comm

@@ -74,8 +74,10 @@ class ThreadWorlds {
 };
 
 /// Runs `body(world)` on `size` threads, one a rank, and returns when all have ended. A rank that
-/// throws aborts the others; the exception of the rank that failed first is thrown.
-void spawn_ranks(int size, const Timeouts& timeouts, FunctionRef<void(World&)> body);
+/// throws aborts the others; the exception of the rank that failed first is thrown. An active
+/// `link` puts every rank behind emulate_links.
+void spawn_ranks(int size, const Timeouts& timeouts, FunctionRef<void(World&)> body,
+                 const LinkEmulation& link = {});
 
 /// The same with worlds that `join(rank)` makes, on the rank's thread.
 void spawn_ranks(int size, FunctionRef<std::unique_ptr<World>(int)> join,
