@@ -67,7 +67,7 @@ void copy_received(Communicator& /*comm*/, const Buffers& b, const std::byte* pe
 /// Argument: N in KB.
 void bench(benchmark::State& state, const Step& collective, const Step& bound) {
   const std::int64_t n = state.range(0) * 1024 / 4;
-  const std::int64_t inner = std::max<std::int64_t>(1, 1024 / state.range(0));  // runs a sample
+  const std::int64_t inner = std::max<std::int64_t>(1, 8192 / state.range(0));  // runs a sample
   const std::size_t rounds = state.range(0) > 16 * 1024 ? 21 : 101;
   std::vector<double> times(rounds);
   std::vector<double> bounds(rounds);
