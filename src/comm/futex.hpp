@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 /// kSlice; ranks may outnumber the cores, so they spin for microseconds only and then sleep.
 class WaitWord {
  public:
-  static constexpr std::chrono::microseconds kSpin{4};
+  static constexpr std::chrono::microseconds kSpin{8};
   static constexpr std::chrono::milliseconds kSlice{50};
 
   std::atomic<std::uint32_t> value{0};

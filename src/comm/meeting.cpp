@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "copy.hpp"
 #include "engine/core/error.hpp"
 
 namespace engine::comm::detail {
@@ -134,8 +135,7 @@ void Meeting::recv(int rank, int from, std::uint64_t sequence, const Call& call)
                                      group_.name, sequence + 1, world_rank(from), world_rank(rank),
                                      box.call.str(), call.str())});
   } else if (!call.meta && call.numel > 0) {
-    std::copy_n(box.call.input, static_cast<std::size_t>(call.numel) * size_of(call.dtype),
-                call.output);
+    copy(call.output, box.call.input, static_cast<std::size_t>(call.numel) * size_of(call.dtype));
   }
   box.state.value.store(fits ? kEmpty : kBoxClosed);
   box.state.wake();

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "engine/core/error.hpp"
+#include "narrow.hpp"
 
 namespace engine::comm::detail {
 namespace {
@@ -33,25 +34,30 @@ W combine(W a, W b) {
 
 template <class T, ReduceOp op>
 void first_two(Wide<T>* __restrict sum, const T* a, const T* b, std::int64_t n) {
-  using W = Wide<T>;
-  for (std::int64_t i = 0; i < n; ++i)
-    sum[i] = combine<op>(static_cast<W>(a[i]), static_cast<W>(b[i]));
+  for (std::int64_t i = 0; i < n; ++i) sum[i] = combine<op>(widen(a[i]), widen(b[i]));
 }
 
 template <class T, ReduceOp op>
 void add(Wide<T>* __restrict sum, const T* a, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) sum[i] = combine<op>(sum[i], static_cast<Wide<T>>(a[i]));
+  for (std::int64_t i = 0; i < n; ++i) sum[i] = combine<op>(sum[i], widen(a[i]));
 }
 
+/// The sums as T: rounded into `buffer` where they are wider.
 template <class T>
-void store(const Wide<T>* __restrict sum, T* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(sum[i]);
+const T* rounded(const Wide<T>* sum, T* __restrict buffer, std::int64_t n) {
+  if constexpr (std::is_same_v<T, Wide<T>>) {
+    return sum;
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) buffer[i].bits = narrow<T>(sum[i]);
+    return buffer;
+  }
 }
 
 template <class T, ReduceOp op>
 void reduce_as(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                std::int64_t n) {
   alignas(64) std::array<Wide<T>, kBlock> sum;
+  alignas(64) std::array<T, kBlock> buffer;
   const auto at = [](auto* bytes, std::int64_t i) {
     using Element =
         std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(bytes)>>, const T, T>;
@@ -62,7 +68,8 @@ void reduce_as(std::span<const std::byte* const> inputs, std::span<std::byte* co
     first_two<T, op>(sum.data(), at(inputs[0], begin), at(inputs[1], begin), size);
     for (std::size_t k = 2; k < inputs.size(); ++k)
       add<T, op>(sum.data(), at(inputs[k], begin), size);
-    for (std::byte* const out : outputs) store<T>(sum.data(), at(out, begin), size);
+    const T* const result = rounded<T>(sum.data(), buffer.data(), size);
+    for (std::byte* const out : outputs) std::copy_n(result, size, at(out, begin));
   }
 }
 

@@ -1,9 +1,9 @@
 #include "thread_transport.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "copy.hpp"
 #include "reduce.hpp"
 
 namespace engine::comm::detail {
@@ -45,7 +45,7 @@ class ThreadTransport final : public Transport, public Observed {
     collective(describe(Operation::all_gather, input, output), [&](std::span<const Call> calls) {
       for_each_member([&](std::size_t r) {
         std::byte* const part = bytes_of(output) + r * input.bytes();
-        if (calls[r].input != part) std::memcpy(part, calls[r].input, input.bytes());
+        if (calls[r].input != part) copy(part, calls[r].input, input.bytes());
       });
     });
   }
@@ -66,8 +66,8 @@ class ThreadTransport final : public Transport, public Observed {
     collective(describe(Operation::all_to_all, input, output), [&](std::span<const Call> calls) {
       const std::size_t part = input.bytes() / calls.size();
       for_each_member([&](std::size_t r) {
-        std::memcpy(bytes_of(output) + r * part,
-                    calls[r].input + static_cast<std::size_t>(rank_) * part, part);
+        copy(bytes_of(output) + r * part, calls[r].input + static_cast<std::size_t>(rank_) * part,
+             part);
       });
     });
   }
@@ -77,7 +77,7 @@ class ThreadTransport final : public Transport, public Observed {
     call.root = root;
     collective(call, [&](std::span<const Call> calls) {
       if (rank_ == root) return;
-      std::memcpy(bytes_of(data), calls[static_cast<std::size_t>(root)].input, data.bytes());
+      copy(bytes_of(data), calls[static_cast<std::size_t>(root)].input, data.bytes());
     });
   }
 

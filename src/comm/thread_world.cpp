@@ -24,7 +24,7 @@ class MeetingPlaces {
     if (!open.meeting) {
       open.meeting = std::make_shared<detail::Meeting>(group, attendance, timeout_s);
     }
-    const auto meeting = open.meeting;
+    auto meeting = open.meeting;
     if (++open.visitors == group.size()) place.open.erase(nth);  // it is the members' own now
     return meeting;
   }

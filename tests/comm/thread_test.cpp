@@ -103,6 +103,25 @@ TEST(ThreadWorld, AGroupMayBeMadeAgain) {
   });
 }
 
+TEST(ThreadWorld, LargeCopiesOfAnyAlignmentAreWhole) {
+  spawn_ranks(2, patient(), [](World& world) {
+    Lane lane;
+    const auto comm = everyone(world, lane);
+    for (const std::int64_t n : {(4 << 20) - 1, 4 << 20, (4 << 20) + 65, 5'000'001}) {
+      const auto expected = [&](auto i) {
+        return static_cast<std::uint8_t>(7 * (i % n) + i / n + (i >> 10));
+      };
+      const Tensor whole = empty<std::uint8_t>(2 * n);
+      const Tensor part = empty<std::uint8_t>(n);
+      for (std::int64_t i = 0; i < n; ++i) {
+        part.data<std::uint8_t>()[i] = expected(world.rank() * n + i);
+      }
+      comm->all_gather(part, whole).wait();
+      EXPECT_EQ(0, wrong<std::uint8_t>(whole, expected)) << n;
+    }
+  });
+}
+
 TEST(ThreadWorld, ARankThatAbortedBeforeItThrewIsReported) {
   EXPECT_THROW(spawn_ranks(3, patient(),
                            [](World& world) {
