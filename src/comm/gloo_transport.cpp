@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <string_view>
 
 #include "process_world.hpp"
 #include "reduce.hpp"
@@ -37,8 +36,10 @@ class Transfers {
   }
   /// Throws Errc::peer_lost when the world fails meanwhile, gloo's exceptions otherwise.
   void wait() {
+    const std::chrono::milliseconds limit(
+        static_cast<std::int64_t>(link_->timeouts().collective_s * 1e3));
     for (const Transfer& t : list_) {
-      const bool done = t.sends ? t.buffer->waitSend() : t.buffer->waitRecv();
+      const bool done = t.sends ? t.buffer->waitSend(limit) : t.buffer->waitRecv(limit);
       if (!done) {
         link_->check();
         ENGINE_FAIL(Errc::peer_lost, "a transfer was aborted");
@@ -150,6 +151,7 @@ class GlooTransport final : public Transport {
   }
 
   // A binomial tree: who has the data sends it to the rank `distance` away, and so on in halves.
+  // All meet at the end, so that a root learns of members that called something else.
   void broadcast(const Tensor& data, int root) override {
     Call call = describe(Operation::broadcast, data);
     call.root = root;
@@ -168,19 +170,20 @@ class GlooTransport final : public Transport {
         }
         transfers.wait();
       }
+      meet();
     });
   }
 
   void send(const Tensor& data, int to) override {
     const std::uint64_t number = sent_[static_cast<std::size_t>(to)]++;
-    message(describe(Operation::send, data), [&](Transfers& t, std::byte* address) {
+    message(describe(Operation::send, data), to, number, [&](Transfers& t, std::byte* address) {
       t.send(to, kMessages | number, address, data.is_meta() ? 1 : data.bytes());
     });
   }
 
   void recv(const Tensor& data, int from) override {
     const std::uint64_t number = received_[static_cast<std::size_t>(from)]++;
-    message(describe(Operation::recv, data), [&](Transfers& t, std::byte* address) {
+    message(describe(Operation::recv, data), from, number, [&](Transfers& t, std::byte* address) {
       t.recv(from, kMessages | number, address, data.is_meta() ? 1 : data.bytes());
     });
   }
@@ -188,7 +191,7 @@ class GlooTransport final : public Transport {
   void barrier() override {
     Call call;
     call.operation = Operation::barrier;
-    guarded([&] {
+    guarded(group_.members, [&] {
       enter(call);
       meet();
     });
@@ -214,7 +217,9 @@ class GlooTransport final : public Transport {
 
   void enter(const Call& call) {
     link_->enter(group_.name, ++sequence_, call);
-    call_hash_ = std::hash<std::string>{}(call.str()) & 0xffffU;
+    const std::string text = call.str();
+    call_hash_ = std::hash<std::string>{}(text)&0xffffU;
+    where_ = fmt::format("{} #{} of group {}", text, sequence_, group_.name);
   }
   /// Slots hold what is called, so that different calls never meet.
   std::uint64_t slot(std::uint64_t phase) const {
@@ -223,21 +228,22 @@ class GlooTransport final : public Transport {
 
   /// Turns what gloo throws into an account of who is to blame.
   template <class F>
-  void guarded(F&& f) {
+  void guarded(const std::vector<int>& suspects, F&& f) {
+    const auto begin = SteadyClock::now();
     try {
       f();
-    } catch (const gloo::IoException& error) {
-      const bool timed_out =
-          std::string_view(error.what()).find("imed out") != std::string_view::npos;
-      link_->explain(group_, timed_out, error.what());
     } catch (const gloo::Exception& error) {
-      link_->explain(group_, false, error.what());
+      // The first member whose time is up closes its connections, which others see first.
+      const std::chrono::duration<double> waited = SteadyClock::now() - begin;
+      link_->explain(
+          {group_.name, where_, suspects, waited.count() > link_->timeouts().collective_s / 2},
+          error.what());
     }
   }
 
   template <class F>
   void collective(const Call& call, F&& move) {
-    guarded([&] {
+    guarded(group_.members, [&] {
       enter(call);
       if (call.meta || call.numel == 0) {
         meet();
@@ -249,8 +255,12 @@ class GlooTransport final : public Transport {
 
   /// A message of one member to another, of at least one byte.
   template <class F>
-  void message(const Call& call, F&& start) {
-    guarded([&] {
+  void message(const Call& call, int peer, std::uint64_t number, F&& start) {
+    const int world_peer = group_.members[static_cast<std::size_t>(peer)];
+    where_ =
+        fmt::format("{} #{} {} rank {} of group {}", name(call.operation), number + 1,
+                    call.operation == Operation::send ? "to" : "from", world_peer, group_.name);
+    guarded({world_peer}, [&] {
       link_->check();
       std::byte nothing{};
       Transfers transfers(*link_, *context_);
@@ -266,8 +276,8 @@ class GlooTransport final : public Transport {
     std::vector<std::byte> others(static_cast<std::size_t>(size_));
     Transfers transfers(*link_, *context_);
     for_each_peer([&](int to, int from) {
-      transfers.recv(from, slot(0), &others[static_cast<std::size_t>(from)], 1);
-      transfers.send(to, slot(0), &own, 1);
+      transfers.recv(from, slot(kLastPhase), &others[static_cast<std::size_t>(from)], 1);
+      transfers.send(to, slot(kLastPhase), &own, 1);
     });
     transfers.wait();
   }
@@ -341,6 +351,7 @@ class GlooTransport final : public Transport {
   std::shared_ptr<gloo::Context> context_;
   std::uint64_t sequence_ = 0;
   std::uint64_t call_hash_ = 0;
+  std::string where_;  // what this rank is in, for messages
   std::vector<std::uint64_t> sent_;
   std::vector<std::uint64_t> received_;
   std::vector<std::byte> scratch_;

@@ -111,7 +111,7 @@ std::shared_ptr<gloo::Context> ProcessLink::connect(const Group& group) {
   try {
     context->connectFullMesh(store, device_);
   } catch (const std::exception& error) {
-    explain(group, false, error.what());
+    explain({group.name, "connecting group " + group.name, group.members, false}, error.what());
   }
   context->setTimeout(to_ms(timeouts_.collective_s));
   contexts_.push_back(context);
@@ -130,15 +130,14 @@ void ProcessLink::check() const {
   throw Error(failure_->code, failure_->message);
 }
 
-void ProcessLink::explain(const Group& group, bool timed_out, const std::string& what) {
+void ProcessLink::explain(const Report& report, const std::string& what) {
   constexpr double kPatienceS = 5;  // a lost rank is known sooner
   const auto begin = SteadyClock::now();
   std::unique_lock lock(mutex_);
   while (!failure_ &&
          std::chrono::duration<double>(SteadyClock::now() - begin).count() < kPatienceS) {
-    requests_.push_back({[name = group.name, members = group.members, timed_out](StoreClient& store,
-                                                                                 double timeout_s) {
-      return store.report(name, members, timed_out, timeout_s);
+    requests_.push_back({[report](StoreClient& store, double timeout_s) {
+      return store.report(report, timeout_s);
     }});
     const std::int64_t mine = ++asked_;
     changed_.notify_all();
@@ -146,7 +145,7 @@ void ProcessLink::explain(const Group& group, bool timed_out, const std::string&
     if (!failure_) changed_.wait_for(lock, to_ms(0.1), [&] { return failure_.has_value(); });
   }
   if (failure_) throw Error(failure_->code, failure_->message);
-  ENGINE_FAIL(Errc::peer_lost, "group {}: {}", group.name, what);
+  ENGINE_FAIL(Errc::peer_lost, "{}: {}", report.where, what);
 }
 
 void ProcessLink::abort(const std::string& reason) noexcept {

@@ -41,8 +41,9 @@ class ProcessLink {
   /// What this rank enters now, for the heartbeats. Throws if the world has failed.
   void enter(const std::string& group, std::int64_t sequence, const Call& call);
   void check() const;
-  /// To be called when a transfer of `group` ended badly: finds out who is to blame and throws.
-  [[noreturn]] void explain(const Group& group, bool timed_out, const std::string& what);
+  /// To be called when a transfer ended badly: finds out who is to blame and throws. `what` is told
+  /// if nobody is found.
+  [[noreturn]] void explain(const Report& report, const std::string& what);
   void abort(const std::string& reason) noexcept;
 
   /// Buffers that wait, so that a failure wakes them.

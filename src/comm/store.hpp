@@ -23,7 +23,7 @@ enum class Request : std::int64_t {
   set,        ///< key, value
   get,        ///< key: answered when the key is set
   beat,       ///< a GroupStatus for each group
-  report,     ///< group, whether the time was up, members: a collective did not end
+  report,     ///< a Report: a transfer did not end
   abort,      ///< reason
   leave,      ///< the rank is done
 };
@@ -33,6 +33,14 @@ struct GroupStatus {
   std::string group;
   std::int64_t sequence = 0;
   std::string call;
+};
+
+/// A transfer of a group that did not end.
+struct Report {
+  std::string group;
+  std::string where;          ///< for messages: the operation and the group
+  std::vector<int> suspects;  ///< world ranks that it waited for
+  bool timed_out = false;
 };
 
 /// What ended the run, as every rank tells it.
@@ -112,8 +120,7 @@ class StoreClient {
     bool all_left = false;
   };
   Answer beat(const std::vector<GroupStatus>& statuses, double timeout_s);
-  Answer report(const std::string& group, const std::vector<int>& members, bool timed_out,
-                double timeout_s);
+  Answer report(const Report& report, double timeout_s);
   Answer abort(const std::string& reason, double timeout_s);
   Answer leave(double timeout_s);
 

@@ -78,11 +78,10 @@ StoreClient::Answer StoreClient::beat(const std::vector<GroupStatus>& statuses, 
   return ask_monitor(writer.text(), timeout_s);
 }
 
-StoreClient::Answer StoreClient::report(const std::string& group, const std::vector<int>& members,
-                                        bool timed_out, double timeout_s) {
+StoreClient::Answer StoreClient::report(const Report& report, double timeout_s) {
   MessageWriter writer = begin(Request::report);
-  writer.add(group).add(static_cast<std::int64_t>(timed_out));
-  for (const int member : members) writer.add(member);
+  writer.add(report.group).add(report.where).add(static_cast<std::int64_t>(report.timed_out));
+  for (const int rank : report.suspects) writer.add(rank);
   return ask_monitor(writer.text(), timeout_s);
 }
 

@@ -195,68 +195,74 @@ void StoreServer::beat(Connection& c, MessageReader& message) {
   answer(c, failure_message());
 }
 
-/// Members of a group at the same call must call the same.
+/// Finds what cannot end well: members of a group that call different things, and calls that a rank
+/// which has left will never join.
 void StoreServer::compare_calls() {
   if (failure_) return;
-  std::map<std::pair<std::string, std::int64_t>, std::pair<int, std::string>> seen;
+  struct Seen {
+    int rank;
+    const GroupStatus* status;
+  };
+  std::map<std::string, std::vector<Seen>> groups;
   for (int r = 0; r < world_size_; ++r) {
     for (const GroupStatus& s : ranks_[static_cast<std::size_t>(r)].statuses) {
-      const auto [at, fresh] = seen.try_emplace({s.group, s.sequence}, r, s.call);
-      if (fresh || at->second.second == s.call) continue;
-      fail(Errc::internal,
-           fmt::format("group {}, collective #{}: rank {} called {}, rank {} called {}", s.group,
-                       s.sequence, at->second.first, at->second.second, r, s.call));
-      return;
+      groups[s.group].push_back({r, &s});
+    }
+  }
+  for (const auto& [group, members] : groups) {
+    for (const Seen& a : members) {
+      for (const Seen& b : members) {
+        const auto has_left = [&](const Seen& m) {
+          return ranks_[static_cast<std::size_t>(m.rank)].left;
+        };
+        const std::int64_t sequence = b.status->sequence;
+        if (a.status->sequence == sequence && a.status->call != b.status->call) {
+          return fail(Errc::internal,
+                      fmt::format("group {}, collective #{}: rank {} called {}, rank {} called {}",
+                                  group, sequence, a.rank, a.status->call, b.rank, b.status->call));
+        }
+        if (has_left(a) && !has_left(b) && a.status->sequence < sequence) {
+          return fail(Errc::peer_lost, fmt::format("rank {} has left (in {} #{} of group {})",
+                                                   a.rank, b.status->call, sequence, group));
+        }
+      }
     }
   }
 }
 
-/// A collective of the reporter did not end: says which member is to blame.
+/// A transfer of the reporter did not end: says which of the suspects is to blame.
 void StoreServer::report(Connection& c, MessageReader& message) {
   const std::string group = message.string();
+  const std::string where = message.string();
   const bool timed_out = message.integer() != 0;
-  std::vector<int> members;
-  while (!message.at_end()) members.push_back(static_cast<int>(message.integer()));
-  if (failure_ || members.empty()) return answer(c, failure_message());
-
-  const auto status_of = [&](int r) -> const GroupStatus* {
-    const auto& list = ranks_[static_cast<std::size_t>(r)].statuses;
-    const auto found = std::find_if(list.begin(), list.end(),
-                                    [&](const GroupStatus& s) { return s.group == group; });
-    return found == list.end() ? nullptr : &*found;
-  };
-  const GroupStatus* own = status_of(c.rank);
-  const std::string where =
-      own == nullptr ? "group " + group
-                     : fmt::format("{} #{} of group {}", own->call, own->sequence, group);
   int latest = -1;
   std::int64_t lowest = INT64_MAX;
-  for (const int r : members) {
-    if (r < 0 || r >= world_size_) continue;
+  std::string last_seen;
+  while (!message.at_end() && !failure_) {
+    const std::int64_t r = message.integer();
+    if (r < 0 || r >= world_size_ || r == c.rank) continue;
     const Rank& rank = ranks_[static_cast<std::size_t>(r)];
     if (rank.left) {
       fail(Errc::peer_lost, fmt::format("rank {} has left (in {})", r, where));
-      return answer(c, failure_message());
-    }
-    if (silent(rank)) {
+    } else if (silent(rank)) {
       fail(Errc::peer_lost,
            fmt::format(
                "rank {} has not been heard of for {:.1f} s: it is stopped, or its host hangs "
                "(in {})",
                r, seconds_since(rank.last_beat), where));
-      return answer(c, failure_message());
     }
-    const GroupStatus* status = status_of(r);
-    const std::int64_t sequence = status == nullptr ? 0 : status->sequence;
-    if (sequence < lowest) lowest = sequence, latest = r;
+    const auto status = std::find_if(rank.statuses.begin(), rank.statuses.end(),
+                                     [&](const GroupStatus& s) { return s.group == group; });
+    const bool known = status != rank.statuses.end();
+    const std::int64_t sequence = known ? status->sequence : 0;
+    if (sequence >= lowest) continue;
+    lowest = sequence;
+    latest = static_cast<int>(r);
+    last_seen = known ? fmt::format("{} #{}", status->call, sequence) : "no call of this group";
   }
   if (timed_out && latest >= 0) {
-    const GroupStatus* status = status_of(latest);
-    fail(Errc::timeout,
-         fmt::format("rank {} has not entered {} for {:.1f} s (last seen in {})", latest, where,
-                     late_s_,
-                     status == nullptr ? "no call of this group"
-                                       : fmt::format("{} #{}", status->call, status->sequence)));
+    fail(Errc::timeout, fmt::format("rank {} has not entered {} for {:.1f} s (last seen in {})",
+                                    latest, where, late_s_, last_seen));
   }
   answer(c, failure_message());
 }
