@@ -5,6 +5,7 @@ usage: kill_ranks.py --train BIN FIXTURE_DIR [--times 4] [--ranks 4] [--timeout-
 
 Each trial starts the ranks as processes, waits until they train, then sends SIGKILL or SIGSTOP to one of them. All
 others must end within comm.timeout_s and a little, with exit code 4, and name the victim in their one error line.
+A last trial makes rank 0 throw (its metrics file is full): it must say so with code 3, and the others quote it.
 """
 import argparse, os, random, re, signal, socket, subprocess, sys, tempfile, time
 
@@ -34,7 +35,7 @@ threads = 1
 timeout_s = {timeout}
 startup_timeout_s = 30
 [metrics]
-jsonl = "{out}/metrics.jsonl"
+jsonl = "{metrics}"
 """
 
 def free_port():
@@ -42,19 +43,43 @@ def free_port():
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
+def start(a, config):
+    port = free_port()
+    processes = []
+    for rank in range(a.ranks):
+        env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(a.ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        processes.append(subprocess.Popen([a.train, config], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+    return processes
+
+def write_config(a, out, stage, metrics):
+    config = out + "/config.toml"
+    with open(config, "w") as f:
+        f.write(CONFIG.format(ranks=a.ranks, stage=stage, fixture=os.path.abspath(a.fixture), timeout=a.timeout_s, metrics=metrics))
+    return config
+
+def throwing_trial(a):
+    with tempfile.TemporaryDirectory() as out:
+        processes = start(a, write_config(a, out, 3, "/dev/full"))
+        begin = time.time()
+        problems = []
+        for rank, p in enumerate(processes):
+            try:
+                p.wait(timeout=max(0.1, begin + 40 - time.time()))
+            except subprocess.TimeoutExpired:
+                p.kill()
+            error = [l for l in p.stderr.read().splitlines() if l.startswith("error:")]
+            p.stderr.close()
+            if p.returncode != (3 if rank == 0 else 4) or len(error) != 1 or not re.search(r"cannot write /dev/full" if rank == 0 else r"\brank 0\b", error[0]):
+                problems.append(f"rank {rank} ended with {p.returncode}: {error}")
+        print(("FAIL " if problems else "ok   ") + "rank 0 throws: " + ("; ".join(problems) or f"all gone after {time.time() - begin:.1f} s"), flush=True)
+        return problems
+
 def trial(a, rng, number):
     victim = rng.randrange(a.ranks)
     how = rng.choice([signal.SIGKILL, signal.SIGSTOP])
     stage = rng.choice([0, 1, 2, 3])
     with tempfile.TemporaryDirectory() as out:
-        config = out + "/config.toml"
-        with open(config, "w") as f:
-            f.write(CONFIG.format(ranks=a.ranks, stage=stage, fixture=os.path.abspath(a.fixture), timeout=a.timeout_s, out=out))
-        port = free_port()
-        processes = []
-        for rank in range(a.ranks):
-            env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(a.ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-            processes.append(subprocess.Popen([a.train, config], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        processes = start(a, write_config(a, out, stage, out + "/metrics.jsonl"))
         problems = []
         try:
             deadline = time.time() + 60
@@ -105,5 +130,6 @@ if __name__ == "__main__":
             failures += 1
             if isinstance(problems, str):
                 print("FAIL " + problems)
-    print(f"{a.times - failures} held, {failures} fell short")
+    failures += bool(throwing_trial(a))
+    print(f"{a.times + 1 - failures} held, {failures} fell short")
     sys.exit(failures > 0)
