@@ -64,12 +64,13 @@ Meeting::Meeting(const Group& group, const Attendance& attendance, double timeou
   for (std::vector<Call>& calls : calls_) calls.resize(size());
 }
 
-std::span<const Call> Meeting::enter(int rank, std::uint64_t sequence, Call call) {
+std::span<const Call> Meeting::enter(int rank, std::uint64_t sequence, const Call& call) {
   const Step step = {call.operation, sequence};
   begin(rank, step);
-  call.entered = Clock::now();
+  const Clock::time_point since = Clock::now();
   std::vector<Call>& calls = calls_[sequence % 2];
   calls[static_cast<std::size_t>(rank)] = call;
+  calls[static_cast<std::size_t>(rank)].entered = since;
   members_[static_cast<std::size_t>(rank)].collectives.store(sequence + 1,
                                                              std::memory_order_release);
   std::uint32_t word = entered_.value.load(std::memory_order_acquire);
@@ -85,7 +86,7 @@ std::span<const Call> Meeting::enter(int rank, std::uint64_t sequence, Call call
           const std::vector<int> late = late_for(sequence);
           if (late.empty()) return false;
           std::optional<Failure> failure = lost_peer(step, late);
-          if (!failure && Clock::now() - call.entered > std::chrono::duration<double>(timeout_s_)) {
+          if (!failure && Clock::now() - since > std::chrono::duration<double>(timeout_s_)) {
             failure = timed_out(step, late);
           }
           return failure && close_unless_entered(sequence, *failure);

@@ -57,7 +57,7 @@ class Meeting {
 
   /// Enters collective `sequence` (0, 1, ... alike on all members). Returns the members' calls once
   /// all are there. Throws as Transport does.
-  std::span<const Call> enter(int rank, std::uint64_t sequence, Call call);
+  std::span<const Call> enter(int rank, std::uint64_t sequence, const Call& call);
   /// Returns when all members have called it `times` times.
   void leave(std::uint32_t times);
 
