@@ -2,7 +2,7 @@
 // two rank threads of one compute thread each, a GPT-2 of twelve blocks, an emulated network whose
 // speed is set so that communication takes as long as compute. Prints one JSON object.
 //
-//   overlap [HIDDEN [SEQUENCE [STEPS]]]      default: 512, 256, 7
+//   overlap [HIDDEN [SEQUENCE [STEPS [PREFETCH]]]]      default: 512, 256, 7, 2
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -23,6 +23,7 @@ struct Setting {
   nn::ModelConfig model;
   std::int64_t length = 256;
   int steps = 7;
+  int prefetch_units = 2;
 };
 
 struct Measured {
@@ -48,6 +49,7 @@ Measured measure(const Setting& setting, bool wait_at_issue, double gigabits_per
     parallel::RankContext rank(options, world);
     train::SessionOptions session_options;
     session_options.zero_stage = 3;
+    session_options.prefetch_units = setting.prefetch_units;
     session_options.executor.wait_at_issue = wait_at_issue;
     train::Session session(rank, nn::make_model(setting.model), session_options);
     const nn::MicroBatch batch = session.make_batch(1, setting.length);
@@ -98,6 +100,7 @@ int main(int argc, char** argv) {
   model.hidden_size = argument(1, 512);
   setting.length = argument(2, 256);
   setting.steps = static_cast<int>(argument(3, 7));
+  setting.prefetch_units = static_cast<int>(argument(4, 2));
   model.vocab_size = 512;
   model.context_length = setting.length;
   model.head_dim = 64;
@@ -111,8 +114,10 @@ int main(int argc, char** argv) {
   const double gigabits_per_s = weights * 4 * 1.5 * 8 / (fast.compute_ms * 1e6);
   const Measured serial = measure(setting, true, gigabits_per_s);
   const Measured overlapped = measure(setting, false, gigabits_per_s);
-  fmt::print("{{\n  \"hidden\": {}, \"sequence\": {}, \"gigabits_per_s\": {:.2f},\n",
-             model.hidden_size, setting.length, gigabits_per_s);
+  fmt::print(
+      "{{\n  \"hidden\": {}, \"sequence\": {}, \"prefetch_units\": {}, \"gigabits_per_s\": "
+      "{:.2f},\n",
+      model.hidden_size, setting.length, setting.prefetch_units, gigabits_per_s);
   print("fast_network", fast, ",");
   print("wait_at_issue", serial, ",");
   print("overlapped", overlapped, ",");
