@@ -79,9 +79,9 @@ step_asan() {
 }
 
 step_tsan() {
-  cmake --preset tsan && cmake --build build/tsan --target test_core test_ops test_train || return 1
+  cmake --preset tsan && cmake --build build/tsan --target test_core test_ops test_comm test_program test_train || return 1
   TSAN_OPTIONS=suppressions=$PWD/tests/sanitize/tsan.txt:halt_on_error=1:second_deadlock_stack=1 \
-    run_tests tsan -R '^(core|ops|train)$'
+    run_tests tsan -R '^(core|ops|comm|program|train)$'
 }
 
 step_fuzz() {

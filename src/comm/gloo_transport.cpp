@@ -216,9 +216,9 @@ class GlooTransport final : public Transport {
   }
 
   void enter(const Call& call) {
-    link_->enter(group_.name, ++sequence_, call);
+    link_->enter(group_.name, static_cast<std::int64_t>(++sequence_), call);
     const std::string text = call.str();
-    call_hash_ = std::hash<std::string>{}(text)&0xffffU;
+    call_hash_ = std::hash<std::string>{}(text) % 0x10000U;
     where_ = fmt::format("{} #{} of group {}", text, sequence_, group_.name);
   }
   /// Slots hold what is called, so that different calls never meet.

@@ -91,7 +91,8 @@ std::string Program::summary(const ModelInfo& model) const {
                                            : "\\",
                           name(first.op));
       text += first.micro >= 0 ? fmt::format(" micro {:<3}", first.micro) : std::string(10, ' ');
-      if (!begin.empty()) text += " " + (begin == end ? begin : begin + " .. " + end);
+      if (!begin.empty()) text += fmt::format(" {}", begin);
+      if (begin != end) text += fmt::format(" .. {}", end);
       while (text.back() == ' ') text.pop_back();
       text += '\n';
     }

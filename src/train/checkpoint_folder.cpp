@@ -88,7 +88,7 @@ void CheckpointFolder::resumed_at(std::int64_t step) {
 }
 
 fs::path CheckpointFolder::save(Session& session, checkpoint::RunInfo info, std::int64_t keep) {
-  const fs::path path = directory_ / checkpoint::checkpoint_name(info.step);
+  fs::path path = directory_ / checkpoint::checkpoint_name(info.step);
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(path, ignored))) {
     set_aside(path, "its name is needed and it is not of this run");
