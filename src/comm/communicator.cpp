@@ -50,7 +50,7 @@ Communicator::Communicator(World& world, Group group, Lane& lane,
       exceptions_(std::uncaught_exceptions()) {}
 
 Communicator::~Communicator() {
-  if (std::uncaught_exceptions() > exceptions_ && !last_.done()) {
+  if (std::uncaught_exceptions() > exceptions_ && !lane_->idle()) {
     world_->abort("it threw an exception while collectives were under way");
   }
   try {
@@ -60,11 +60,10 @@ Communicator::~Communicator() {
 }
 
 Work Communicator::submit(std::int64_t wire_bytes, std::function<void(Transport&)> call) {
-  last_ = lane_->submit([this, wire_bytes, call = std::move(call)] {
+  return lane_->submit([this, wire_bytes, call = std::move(call)] {
     call(*transport_);
     sent_bytes_.fetch_add(wire_bytes, std::memory_order_relaxed);
   });
-  return last_;
 }
 
 Work Communicator::all_reduce(const Tensor& data, ReduceOp op) {

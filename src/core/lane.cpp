@@ -132,6 +132,11 @@ void Lane::drain() {
   Event(std::move(last)).wait();
 }
 
+bool Lane::idle() const noexcept {
+  const std::scoped_lock lock(state_->mutex);
+  return Event(state_->last).done();
+}
+
 bool Lane::threaded() const noexcept { return state_->thread.joinable(); }
 
 const std::string& Lane::name() const noexcept { return state_->name; }

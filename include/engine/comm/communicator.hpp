@@ -103,7 +103,6 @@ class Communicator {
   Lane* lane_;
   std::unique_ptr<Transport> transport_;
   std::atomic<std::int64_t> sent_bytes_{0};
-  Work last_;
   int splits_ = 0;
   int exceptions_;  // passing through when it was made
 };

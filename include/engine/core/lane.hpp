@@ -45,6 +45,8 @@ class Lane {
   Event submit(std::function<void()> work, std::vector<Event> after = {});
   /// Returns when all submitted work is complete. Throws what any of it threw.
   void drain();
+  /// Whether all submitted work is complete.
+  bool idle() const noexcept;
   bool threaded() const noexcept;
   const std::string& name() const noexcept;
 
