@@ -56,4 +56,5 @@ foreach(level ${ENGINE_CPU_LEVELS})
   target_sources(engine PRIVATE $<TARGET_OBJECTS:${kernels}>)
 endforeach()
 set_source_files_properties(src/core/version.cpp PROPERTIES
-  COMPILE_DEFINITIONS "ENGINE_VERSION=\"${PROJECT_VERSION}\"")
+  COMPILE_DEFINITIONS
+  "ENGINE_VERSION=\"${PROJECT_VERSION}\";ENGINE_GLOO_VERSION=\"${Gloo_VERSION}\"")

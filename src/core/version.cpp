@@ -16,11 +16,10 @@ std::string version_report() {
   const std::string compiler = "g++ " __VERSION__;
 #endif
   return fmt::format(
-      "engine {}\ncompiler {}\noneDNN {}.{}.{}\nCUDA not built in\nGloo not built in\ndevices cpu "
-      "({} "
+      "engine {}\ncompiler {}\noneDNN {}.{}.{}\nGloo {}\nCUDA not built in\ndevices cpu ({} "
       "threads)\n",
       version_string(), compiler, DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH,
-      available_cpus());
+      ENGINE_GLOO_VERSION, available_cpus());
 }
 
 }  // namespace engine

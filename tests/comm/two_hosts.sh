@@ -10,7 +10,8 @@ work=$(mktemp -d)
 cleanup() { ip netns del "$a"; ip netns del "$b"; rm -rf "$work"; } 2>/dev/null
 trap cleanup EXIT
 command -v ip >/dev/null && ip netns add "$a" 2>/dev/null && ip netns add "$b" 2>/dev/null &&
-  ip link add va-$$ netns "$a" type veth peer name vb-$$ netns "$b" 2>/dev/null || {
+  ip link add va-$$ netns "$a" type veth peer name vb-$$ netns "$b" 2>/dev/null &&
+  ip netns exec "$a" true 2>/dev/null || {
   echo "SKIPPED: network namespaces are not permitted here"
   exit 77
 }
