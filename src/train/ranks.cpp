@@ -17,14 +17,16 @@ std::optional<LaunchInfo> launch_of(const RunPlan& plan) {
   const int size = plan.mesh.size();
   if (!launch) return std::nullopt;
   ENGINE_CHECK(launch->world_size == size, Errc::invalid_argument,
-               "the launcher ({}) started {} processes, the config's [parallel] has {} ranks (data {} x tensor {} "
+               "the launcher ({}) started {} processes, the config's [parallel] has {} ranks (data "
+               "{} x tensor {} "
                "x pipeline {}): start as many processes, or change the degrees",
                launch->launcher, launch->world_size, size, plan.mesh.data, plan.mesh.tensor,
                plan.mesh.pipeline);
-  ENGINE_CHECK(plan.config.comm.backend != "thread" || size == 1, Errc::invalid_argument,
-               "comm.backend = \"thread\" is for ranks in one process, but a launcher ({}) started {}: use "
-               "\"gloo\" or \"auto\"",
-               launch->launcher, size);
+  ENGINE_CHECK(
+      plan.config.comm.backend != "thread" || size == 1, Errc::invalid_argument,
+      "comm.backend = \"thread\" is for ranks in one process, but a launcher ({}) started {}: use "
+      "\"gloo\" or \"auto\"",
+      launch->launcher, size);
   return launch;
 }
 
