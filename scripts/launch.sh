@@ -17,6 +17,15 @@ set -uo pipefail
 usage() { sed -n '2,15p' "$0" | sed 's/^# \{0,1\}//'; }
 fail() { echo "error: launch.sh: $*" >&2; exit 2; }
 
+# A port that nobody listens on now.
+free_port() {
+  local candidate
+  for _ in {1..100}; do
+    candidate=$((20000 + RANDOM % 30000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$candidate") 2>/dev/null || { echo "$candidate"; return; }
+  done
+}
+
 n="" hosts="" port=""
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -35,8 +44,7 @@ done
 IFS=, read -r -a host_list <<<"$hosts"
 if [ ${#host_list[@]} -eq 0 ]; then
   master=127.0.0.1
-  # A port that is free now: the kernel chooses.
-  [ -n "$port" ] || port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  [ -n "$port" ] || port=$(free_port)
 else
   [ "$n" -ge ${#host_list[@]} ] || fail "-n $n is less than the ${#host_list[@]} hosts"
   master=${host_list[0]}
