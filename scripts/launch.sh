@@ -21,7 +21,7 @@ fail() { echo "error: launch.sh: $*" >&2; exit 2; }
 free_port() {
   local candidate
   for _ in {1..100}; do
-    candidate=$((20000 + RANDOM % 30000))
+    candidate=$((15000 + RANDOM % 15000))  # below what outgoing connections take
     (exec 3<>"/dev/tcp/127.0.0.1/$candidate") 2>/dev/null || { echo "$candidate"; return; }
   done
 }
