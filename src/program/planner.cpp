@@ -14,13 +14,6 @@ Instruction on_block(Op op, int block, int micro, bool record = false) {
   return i;
 }
 
-Instruction on_unit(Op op, int unit) {
-  Instruction i;
-  i.op = op;
-  i.unit = unit;
-  return i;
-}
-
 Instruction whole_step(Op op) {
   Instruction i;
   i.op = op;
@@ -60,7 +53,7 @@ Program plan_step(const ModelInfo& model, const StepPlan& plan) {
   code.push_back(whole_step(Op::reduce_metrics));
   code.push_back(whole_step(Op::gradient_norm));
   for (int u = 0; u < static_cast<int>(model.units.size()); ++u) {
-    code.push_back(on_unit(Op::optimizer_step, u));
+    code.push_back(Instruction::on_unit(Op::optimizer_step, u));
   }
   insert_sharding(program, model, plan.sharding);
   prefetch_gathers(program, model, plan.sharding.prefetch_units);

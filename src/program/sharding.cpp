@@ -11,13 +11,6 @@ namespace {
 
 using Kind = Resource::Kind;
 
-Instruction on_unit(Op op, int unit) {
-  Instruction i;
-  i.op = op;
-  i.unit = unit;
-  return i;
-}
-
 std::vector<int> units_of(const std::vector<Resource>& list, Kind kind) {
   std::vector<int> units;
   for (const Resource& r : list) {
@@ -67,10 +60,10 @@ void insert_gathers(Insertions& into, const Program& program, const ModelInfo& m
       const bool last = k + 1 == readers.size();
       const auto neighbours = [&](std::size_t a, std::size_t b) { return b == a + 1; };
       if (first || (gather == Every::micro && !neighbours(readers[k - 1], readers[k]))) {
-        into.before[readers[k]].push_back(on_unit(Op::gather, unit));
+        into.before[readers[k]].push_back(Instruction::on_unit(Op::gather, unit));
       }
       if (last || (gather == Every::micro && !neighbours(readers[k], readers[k + 1]))) {
-        into.after[readers[k]].push_back(on_unit(Op::release, unit));
+        into.after[readers[k]].push_back(Instruction::on_unit(Op::release, unit));
       }
     }
   }
@@ -93,7 +86,7 @@ void insert_reductions(Insertions& into, const Program& program, const ModelInfo
       if (end_of_micro[micro] == at) begun.erase(micro);
       const bool last = at == found->second.back();
       if (last || (reduce == Every::micro && begun.empty())) {
-        Instruction i = on_unit(Op::reduce_gradient, unit);
+        Instruction i = Instruction::on_unit(Op::reduce_gradient, unit);
         i.last = last;
         into.after[at].push_back(i);
       }
@@ -147,7 +140,8 @@ void insert_sharding(Program& program, const ModelInfo& model, const ShardPlan& 
   } else if (plan.shards > 1 && plan.zero_stage >= 1) {
     for (std::size_t at = 0; at < program.code.size(); ++at) {
       const Instruction& i = program.code[at];
-      if (i.op == Op::optimizer_step) into.after[at].push_back(on_unit(Op::gather, i.unit));
+      if (i.op == Op::optimizer_step)
+        into.after[at].push_back(Instruction::on_unit(Op::gather, i.unit));
     }
   }
   into.apply(program.code);
@@ -195,7 +189,8 @@ void prefetch_gathers(Program& program, const ModelInfo& model, int units) {
         after = at + 1;
       }
     }
-    code.insert(code.begin() + static_cast<std::ptrdiff_t>(after), on_unit(Op::gather, unit));
+    code.insert(code.begin() + static_cast<std::ptrdiff_t>(after),
+                Instruction::on_unit(Op::gather, unit));
   }
 }
 

@@ -18,7 +18,7 @@ class Rank {
   Rank(const Program& program, const ModelInfo& model, const Costs& costs,
        const ExecutorOptions& options)
       : program_(program), model_(model), costs_(costs), options_(options) {
-    for (const int u : program.resident) values_[u] = transfer(gather(u));
+    for (const int u : program.resident) values_[u] = transfer(Instruction::on_unit(Op::gather, u));
   }
 
   /// One step; returns its events and waiting time.
@@ -41,13 +41,6 @@ class Rank {
     Instruction instruction;
     double end = 0;
   };
-
-  static Instruction gather(int unit) {
-    Instruction i;
-    i.op = Op::gather;
-    i.unit = unit;
-    return i;
-  }
 
   void log(const Instruction& i, double begin, double end, Lane lane, bool wait) {
     if (simulation_ != nullptr) simulation_->trace.events.push_back({i, begin, end, lane, wait});

@@ -5,16 +5,6 @@
 #include <exception>
 
 namespace engine::program::detail {
-namespace {
-
-Instruction gather_of(int unit) {
-  Instruction i;
-  i.op = Op::gather;
-  i.unit = unit;
-  return i;
-}
-
-}  // namespace
 
 double now_ms() {
   using Clock = std::chrono::steady_clock;
@@ -68,7 +58,7 @@ void Transfers::end() {
 }
 
 void Transfers::make_whole(int u) {
-  if (stale_[index(u)] || !unit(u).resident()) gather(gather_of(u));
+  if (stale_[index(u)] || !unit(u).resident()) gather(Instruction::on_unit(Op::gather, u));
 }
 
 Transfers::Transfer Transfers::issue(const Instruction& i, parallel::Unit::Transfer call) {

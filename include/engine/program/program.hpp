@@ -44,6 +44,13 @@ struct Instruction {
   bool record = false;  ///< forward keeps what backward needs; else only the block's input is kept
   bool last = false;    ///< reduce_gradient: the unit's last one of the step
 
+  static Instruction on_unit(Op op, int unit) {
+    Instruction i;
+    i.op = op;
+    i.unit = unit;
+    return i;
+  }
+
   bool operator==(const Instruction&) const = default;
   /// For example "Forward block 3 micro 0".
   std::string str() const;
