@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts a command as N processes that find each other: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
-# MASTER_PORT are set for each. Output lines begin with the rank.
+# Starts a command as N processes that find each other: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+# MASTER_ADDR and MASTER_PORT are set for each. Output lines begin with the rank.
 #
 #   scripts/launch.sh -n N [--hosts H1,H2,...] [--port PORT] [--] COMMAND...
 #
@@ -52,11 +52,13 @@ else
 fi
 [[ "$port" =~ ^[0-9]+$ ]] || fail "--port \"$port\": expected a number"
 
+per_host=$n
+[ ${#host_list[@]} -eq 0 ] || per_host=$(((n + ${#host_list[@]} - 1) / ${#host_list[@]}))
 pids=()
 start() {  # start RANK LOCAL_RANK HOST COMMAND...
   local rank=$1 local_rank=$2 host=$3
   shift 3
-  local variables=(RANK="$rank" WORLD_SIZE="$n" LOCAL_RANK="$local_rank" MASTER_ADDR="$master" MASTER_PORT="$port")
+  local variables=(RANK="$rank" WORLD_SIZE="$n" LOCAL_RANK="$local_rank" LOCAL_WORLD_SIZE="$per_host" MASTER_ADDR="$master" MASTER_PORT="$port")
   (
     # The pipe's reader outlives signals, so that last words are heard.
     exec > >(trap '' INT TERM; sed -u "s/^/[$rank] /") 2> >(trap '' INT TERM; sed -u "s/^/[$rank] /" >&2)
@@ -72,7 +74,6 @@ for ((rank = 0; rank < n; rank++)); do
   if [ ${#host_list[@]} -eq 0 ]; then
     start "$rank" "$rank" "" "$@"
   else
-    per_host=$(((n + ${#host_list[@]} - 1) / ${#host_list[@]}))
     start "$rank" $((rank % per_host)) "${host_list[rank / per_host]}" "$@"
   fi
 done

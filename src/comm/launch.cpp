@@ -91,6 +91,10 @@ std::optional<LaunchInfo> detect_launch(const std::function<const char*(const ch
   const Environment env(read);
   if (env.has("RANK") || env.has("WORLD_SIZE")) {
     LaunchInfo info = place(env, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK");
+    // Other launchers bind their processes to CPUs of their own.
+    if (env.has("LOCAL_WORLD_SIZE")) {
+      info.local_size = env.integer("LOCAL_WORLD_SIZE", 1, info.world_size);
+    }
     if (info.world_size > 1) find_master(env, info, "", 0);
     return info;
   }

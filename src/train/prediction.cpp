@@ -14,10 +14,8 @@
 namespace engine::train::detail {
 
 parallel::RankContext::Options rank_options(const RunPlan& plan, int rank, bool quiet) {
-  const std::int64_t wanted = plan.config.train.threads;
-  const auto threads = wanted > 0 ? static_cast<int>(wanted) : available_cpus();
   parallel::RankContext::Options options;
-  options.device.threads = std::max(1, threads / local_ranks(plan));
+  options.device.threads = threads_of_rank(plan);
   options.device.seed = static_cast<std::uint64_t>(plan.config.train.seed);
   // Rank 0 speaks for all; others say what is wrong, and who they are.
   options.device.logger = Logger({.level = quiet || rank != 0 ? LogLevel::warning : LogLevel::info,

@@ -1,6 +1,9 @@
 #include "ranks.hpp"
 
+#include <algorithm>
+
 #include "engine/comm/launch.hpp"
+#include "engine/core/thread_pool.hpp"
 
 namespace engine::train::detail {
 namespace {
@@ -33,6 +36,13 @@ std::optional<LaunchInfo> launch_of(const RunPlan& plan) {
 }  // namespace
 
 int local_ranks(const RunPlan& plan) { return launch_of(plan) ? 1 : plan.mesh.size(); }
+
+int threads_of_rank(const RunPlan& plan) {
+  const std::optional<LaunchInfo> launch = launch_of(plan);
+  std::int64_t threads = plan.config.train.threads;
+  if (threads == 0) threads = available_cpus() / (launch ? launch->local_size : 1);
+  return static_cast<int>(std::max<std::int64_t>(1, threads / local_ranks(plan)));
+}
 
 void run_ranks(const RunPlan& plan, FunctionRef<void(comm::World&)> body) {
   const int size = plan.mesh.size();

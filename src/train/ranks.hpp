@@ -14,5 +14,7 @@ void run_ranks(const RunPlan& plan, FunctionRef<void(comm::World&)> body);
 
 /// Ranks of the layout that live in this process.
 int local_ranks(const RunPlan& plan);
+/// CPU threads of each of them: train.threads, or this process's share of the CPUs, split evenly.
+int threads_of_rank(const RunPlan& plan);
 
 }  // namespace engine::train::detail

@@ -43,6 +43,12 @@ TEST(Launch, Torchrun) {
                 {"MASTER_PORT", "29500"}},
                3, 8, 1, "node0", 29500);
   EXPECT_EQ(detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}})->world_size, 1);
+  const Variables two = {{"RANK", "0"},
+                         {"WORLD_SIZE", "2"},
+                         {"LOCAL_WORLD_SIZE", "2"},
+                         {"MASTER_ADDR", "here"},
+                         {"MASTER_PORT", "29500"}};
+  EXPECT_EQ(detect(two)->local_size, 2);
 }
 
 TEST(Launch, Slurm) {
