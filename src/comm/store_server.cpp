@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kTickMs = 100;
 constexpr std::size_t kMostConnections = 1 << 17;
+constexpr double kLeastSilenceS = 2;  // a busy machine may hold a heartbeat up
 // Longest time that the server outlives its rank.
 constexpr double kFarewellS = 8;
 constexpr double kFailedFarewellS = 3;
@@ -235,7 +236,7 @@ void StoreServer::report(Connection& c, MessageReader& message) {
   const std::string group = message.string();
   const std::string where = message.string();
   const bool timed_out = message.integer() != 0;
-  int latest = -1;
+  std::string latest;  // all that are behind alike
   std::int64_t lowest = INT64_MAX;
   std::string last_seen;
   while (!message.at_end() && !failure_) {
@@ -255,20 +256,21 @@ void StoreServer::report(Connection& c, MessageReader& message) {
                                      [&](const GroupStatus& s) { return s.group == group; });
     const bool known = status != rank.statuses.end();
     const std::int64_t sequence = known ? status->sequence : 0;
-    if (sequence >= lowest) continue;
+    if (sequence > lowest) continue;
+    const std::string name = fmt::format("rank {}", r);
+    latest = sequence == lowest ? latest + " and " + name : name;
     lowest = sequence;
-    latest = static_cast<int>(r);
     last_seen = known ? fmt::format("{} #{}", status->call, sequence) : "no call of this group";
   }
-  if (timed_out && latest >= 0) {
-    fail(Errc::timeout, fmt::format("rank {} has not entered {} for {:.1f} s (last seen in {})",
-                                    latest, where, late_s_, last_seen));
+  if (timed_out && !latest.empty()) {
+    fail(Errc::timeout, fmt::format("{} did not enter {} for {:.1f} s (last seen in {})", latest,
+                                    where, late_s_, last_seen));
   }
   answer(c, failure_message());
 }
 
 bool StoreServer::silent(const Rank& rank) const {
-  return seconds_since(rank.last_beat) > std::max(2.0, late_s_ / 2);
+  return seconds_since(rank.last_beat) > std::max(kLeastSilenceS, late_s_ / 2);
 }
 
 void StoreServer::watch() {
@@ -277,7 +279,7 @@ void StoreServer::watch() {
     const Rank& rank = ranks_[static_cast<std::size_t>(r)];
     if (!rank.joined || rank.left) continue;
     const double silent_s = seconds_since(rank.last_beat);
-    if (silent_s <= late_s_) continue;
+    if (silent_s <= std::max(late_s_, kLeastSilenceS)) continue;
     return fail(
         Errc::peer_lost,
         fmt::format("rank {} has not been heard of for {:.1f} s: it is stopped, or its host "

@@ -64,7 +64,7 @@ TEST(Store, ASilentRankIsNamed) {
   StoreClient a("127.0.0.1", server.port(), 0, 2, 5);
   const StoreClient b("127.0.0.1", server.port(), 1, 2, 5);
   std::optional<WorldFailure> failure;
-  for (int i = 0; i < 20 && !failure; ++i) {
+  for (int i = 0; i < 60 && !failure; ++i) {
     failure = a.beat({}, 5).failure;
     pause_ms(100);
   }
