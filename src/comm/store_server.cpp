@@ -258,7 +258,7 @@ void StoreServer::report(Connection& c, MessageReader& message) {
     const std::int64_t sequence = known ? status->sequence : 0;
     if (sequence > lowest) continue;
     const std::string name = fmt::format("rank {}", r);
-    latest = sequence == lowest ? latest + " and " + name : name;
+    latest = sequence == lowest ? fmt::format("{} and {}", latest, name) : name;
     lowest = sequence;
     last_seen = known ? fmt::format("{} #{}", status->call, sequence) : "no call of this group";
   }
